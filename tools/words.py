@@ -62,8 +62,8 @@ SHARED_CLASSES = {
 """Public class names that two modules may have, and why."""
 PARTICIPLES = re.compile(r"_?(\w+_)?(shown|told|meant|said|called)|_?(asked|found)")
 """Names of functions that are no verbs."""
-VAGUE = ("one", "ones")
-"""Names of variables that say nothing of the value."""
+VAGUE = ("one", "ones", "found", "said", "shown", "told", "asked", "meant", "called")
+"""Names of variables, parameters and attributes that say nothing of the value."""
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]*`|^    .*?$|^#.*?$", re.MULTILINE | re.DOTALL)
 _PARAGRAPH = re.compile(r"(?:^\|.*$)|(?:^(?!\|).+\n?(?:^(?![|#-]|\d\.).+\n?)*)", re.MULTILINE)
 _WH_SUBJECT = re.compile(r"\s*(What|Who|Whom|Whoever|Whatever)\b(?! is\b.*\?)")
@@ -100,6 +100,8 @@ def check_variables(path: Path, tree: ast.Module) -> Iterator[Finding]:
             yield path, node.lineno, f"{node.arg}: name a parameter by the thing that it holds"
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE:
             yield path, node.lineno, f"{node.id}: name a variable by the thing that it holds"
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr.lstrip("_") in VAGUE:
+            yield path, node.lineno, f"{node.attr}: name an attribute by the thing that it holds"
 
 
 def check_prose(path: Path, passages: Iterable[tuple[int, str]]) -> Iterator[Finding]:

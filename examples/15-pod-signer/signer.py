@@ -47,7 +47,8 @@ async def sign(request: PodCertificateRequest, ctx: Context) -> None:
     if request.get("status", {}).get("conditions"):
         return  # It has been decided for good.
     spec = request["spec"]
-    asked = x509.load_der_x509_csr(base64.b64decode(spec["stubPKCS10Request"]))  # The server has checked the signature.
+    # The server has checked the signature.
+    signing_request = x509.load_der_x509_csr(base64.b64decode(spec["stubPKCS10Request"]))
     identity = f"spiffe://{TRUST_DOMAIN}/ns/{request['metadata'].get('namespace')}/sa/{spec['serviceAccountName']}"
     begin = datetime.now(UTC).replace(microsecond=0)
     end = begin + timedelta(seconds=spec.get("maxExpirationSeconds", 86400))
@@ -56,7 +57,7 @@ async def sign(request: PodCertificateRequest, ctx: Context) -> None:
         x509.CertificateBuilder()
         .subject_name(x509.Name([]))
         .issuer_name(authority.certificate.subject)
-        .public_key(asked.public_key())
+        .public_key(signing_request.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin)
         .not_valid_after(end)

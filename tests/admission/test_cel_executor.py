@@ -232,10 +232,10 @@ class Hearing:
     """Tells in which thread it is asked."""
 
     def __init__(self) -> None:
-        self.asked: list[threading.Thread] = []
+        self.threads: list[threading.Thread] = []
 
     def decide(self, question: Question) -> CelDecision:
-        self.asked.append(threading.current_thread())
+        self.threads.append(threading.current_thread())
         if question.verb == "fail":
             raise ValueError("no answer")
         return CelDecision(True)
@@ -259,7 +259,7 @@ async def test_authorizers_are_called_on_the_event_loop() -> None:
         review, "a", owner, lambda given, cost: evaluation("get", given, cost), oracles
     )
     assert allowed
-    assert hearing.asked == [threading.current_thread()]
+    assert hearing.threads == [threading.current_thread()]
     assert thread is not threading.current_thread()
     assert executor.is_known("a", owner) and not executor.is_known("a", object())
     with pytest.raises(ValueError, match="no answer"):

@@ -130,8 +130,8 @@ async def test_a_privileged_pod_is_refused_however_it_comes(strict: InProcess) -
 async def test_a_token_is_given_only_past_admission(strict: InProcess) -> None:
     await forbid(strict, "tokens", "serviceaccounts/token", "", "object.spec.expirationSeconds <= 3600")
     await strict.made("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "robot"}})
-    asked = "/api/v1/namespaces/default/serviceaccounts/robot/token"
-    assert (await strict.made(asked, {"spec": {"expirationSeconds": 3600}}))["status"]["token"]
-    reply = await strict.post(asked, {"spec": {"expirationSeconds": 86400}})
+    request = "/api/v1/namespaces/default/serviceaccounts/robot/token"
+    assert (await strict.made(request, {"spec": {"expirationSeconds": 3600}}))["status"]["token"]
+    reply = await strict.post(request, {"spec": {"expirationSeconds": 86400}})
     assert (reply.status, "not that way" in reply.message) == (422, True)
     assert b'token":"ey' not in reply.body

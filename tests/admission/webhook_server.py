@@ -27,7 +27,7 @@ class Webhook:
     url: str
     bundles: dict[str, str]
     """Certificates that a client may trust: those of the chain, and one that is none of it."""
-    asked: list[Object] = field(default_factory=list)
+    requests: list[Object] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
 
     @property
@@ -64,23 +64,23 @@ async def webhook(directory: Path, answer: Answer) -> AsyncIterator[Webhook]:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
     bundles = {"root": ca, "intermediate": between, "leaf": pair, "other": new_ca()}
-    found = Webhook("", {name: base64.b64encode(bundle.certificate_pem).decode() for name, bundle in bundles.items()})
+    result = Webhook("", {name: base64.b64encode(bundle.certificate_pem).decode() for name, bundle in bundles.items()})
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        asked = (await request.json())["request"]
-        found.paths.append(request.raw_path.partition("?")[0])
-        found.asked.append(asked)
-        said = answer(asked)
-        if isinstance(said, Awaitable):
-            said = await said
-        return said if isinstance(said, web.StreamResponse) else web.json_response(said)
+        requested = (await request.json())["request"]
+        result.paths.append(request.raw_path.partition("?")[0])
+        result.requests.append(requested)
+        message = answer(requested)
+        if isinstance(message, Awaitable):
+            message = await message
+        return message if isinstance(message, web.StreamResponse) else web.json_response(message)
 
     runner = web.ServerRunner(web.Server(handle), shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
-    found.url = f"https://127.0.0.1:{runner.addresses[0][1]}/ask"
+    result.url = f"https://127.0.0.1:{runner.addresses[0][1]}/ask"
     try:
-        yield found
+        yield result
     finally:
         await runner.cleanup()

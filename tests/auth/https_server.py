@@ -22,7 +22,7 @@ Answer = Callable[[str, Any], Any]
 class HttpsServer:
     url: str
     ca: Path
-    asked: list[tuple[str, Any]] = field(default_factory=list)
+    requests: list[tuple[str, Any]] = field(default_factory=list)
 
     def kubeconfig(self, path: Path, *, at: str = "/") -> Path:
         """A file that tells a webhook's client where to go."""
@@ -52,7 +52,7 @@ def https_server(directory: Path, answer: Answer) -> Iterator[HttpsServer]:
             self._reply(json.loads(self.rfile.read(int(self.headers["content-length"]))))
 
         def _reply(self, sent: Any) -> None:
-            server.asked.append((self.path, sent))
+            server.requests.append((self.path, sent))
             given = answer(self.path, sent)
             body = given if isinstance(given, bytes) else json.dumps(given).encode()
             self.send_response(given if isinstance(given, int) else 200)

@@ -29,8 +29,8 @@ class HandClock:
 
 
 async def user_of(tokens: WebhookTokens, token: str, *audiences: str) -> User | None:
-    found = tokens.find(token, audiences)
-    bearer = await found if isinstance(found, Awaitable) else found
+    result = tokens.find(token, audiences)
+    bearer = await result if isinstance(result, Awaitable) else result
     return bearer.user if bearer is not None else None
 
 
@@ -54,8 +54,8 @@ async def test_a_token_review_is_sent_and_its_answer_remembered(tmp_path: Path) 
             assert await user_of(tokens, "good") == expected
             assert await user_of(tokens, "bad") is None
         question = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": "good"}}
-        assert server.asked[0] == ("/authenticate", question)
-        assert len(server.asked) == 2
+        assert server.requests[0] == ("/authenticate", question)
+        assert len(server.requests) == 2
         users.clear()
         clock.moment += timedelta(minutes=2)
         assert await user_of(tokens, "good") is None
@@ -96,7 +96,7 @@ async def test_a_webhook_with_another_certificate_does_not_get_the_token(tmp_pat
     with https_server(tmp_path, lambda path, sent: {}) as server:
         with pytest.raises(BadToken):
             await user_of(WebhookTokens(Remote(server.url), HandClock()), "t")
-        assert server.asked == []
+        assert server.requests == []
 
 
 async def test_an_access_review_is_sent_and_its_answer_remembered(tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ async def test_an_access_review_is_sent_and_its_answer_remembered(tmp_path: Path
         authorizer = WebhookAuthorizer(read_remote(server.kubeconfig(tmp_path / "config")), clock)
         for _ in range(2):
             assert await decision_of(authorizer, BOB, action) == Decision("allow", "fine")
-        assert len(server.asked) == 1
-        assert server.asked[0][1]["spec"] == {
+        assert len(server.requests) == 1
+        assert server.requests[0][1]["spec"] == {
             "user": "bob",
             "groups": ["devs"],
             "uid": "7",
@@ -130,7 +130,7 @@ async def test_an_access_review_is_sent_and_its_answer_remembered(tmp_path: Path
         assert (await decision_of(authorizer, BOB, Action("post", path="/x"))).verdict == "no opinion"
         clock.moment += timedelta(minutes=5)
         await decision_of(authorizer, BOB, action)
-        assert len(server.asked) == 4
+        assert len(server.requests) == 4
 
 
 async def test_a_webhook_that_fails_allows_nothing_and_masters_need_none(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ async def test_a_webhook_that_fails_allows_nothing_and_masters_need_none(tmp_pat
         order = InOrder([Masters(), webhook])
         assert not (await decision_of(order, BOB, Action("get", path="/"))).is_allowed
         assert (await decision_of(order, User("root", ("system:masters",)), Action("get", path="/"))).is_allowed
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "clusters: []", "clusters: [{cluster: {}}]"])

@@ -57,9 +57,11 @@ async def differences(kubectl: Kubectl, ours: Pinnace, *arguments: str, stdin: b
 
 
 def _plain(ended: Ended, *, in_any_order: bool) -> Ended:
-    said = ended.stderr.replace(b"kubectl", b"pinnace")
+    message = ended.stderr.replace(b"kubectl", b"pinnace")
     # Kubectls of before 1.33 may begin to read before they know their streams, and log the empty first message.
-    said = re.sub(rb"E\d{4} .* websocket\.go:\d+\] Unknown stream id \d, discarding message\n", b"", said)
-    said = re.sub(rb"(is not valid for pod \S+) out of: .*", rb"\1", said)  # Older ones do not say which there are.
+    message = re.sub(rb"E\d{4} .* websocket\.go:\d+\] Unknown stream id \d, discarding message\n", b"", message)
+    message = re.sub(
+        rb"(is not valid for pod \S+) out of: .*", rb"\1", message
+    )  # Older ones do not say which there are.
     lines = ended.stdout.splitlines(keepends=True)
-    return Ended(ended.code, b"".join(sorted(lines) if in_any_order else lines), said)
+    return Ended(ended.code, b"".join(sorted(lines) if in_any_order else lines), message)

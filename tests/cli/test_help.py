@@ -67,17 +67,17 @@ def test_only_what_is_asked_for_is_imported(arguments: list[str], forbidden: lis
 
 
 @pytest.mark.parametrize(
-    ("arguments", "meant"),
+    ("arguments", "expected"),
     [
         (["-n", "web", "get", "pods"], ["get", "-n", "web", "pods"]),
         (["--kubeconfig=x", "--context", "y", "get"], ["get", "--kubeconfig=x", "--context", "y"]),
         (["-nweb", "get", "-o", "name"], ["get", "-nweb", "-o", "name"]),
     ],
 )
-def test_global_flags_may_come_first(arguments: list[str], meant: list[str]) -> None:
+def test_global_flags_may_come_first(arguments: list[str], expected: list[str]) -> None:
     from pinnace.cli.command_table import _globals_last  # noqa: PLC0415 - what is tested has no other front door
 
-    assert _globals_last(arguments) == meant
+    assert _globals_last(arguments) == expected
 
 
 def test_a_flag_that_is_neither_true_nor_false_is_refused() -> None:

@@ -19,7 +19,7 @@ BROKEN = 'from pinnace.sdk import Operator\noperator = Operator("x"\n'
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         ("timeline nofile", "nofile: No such file or directory"),
         ("snapshot save x --data-dir nothing", "does not exist; name the data directory of a cluster with --data-dir"),
@@ -34,7 +34,7 @@ BROKEN = 'from pinnace.sdk import Operator\noperator = Operator("x"\n'
     ids=lambda value: value.partition(" --")[0] if value else "",
 )
 def test_a_mistake_is_answered_in_one_line(
-    command: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").write_bytes(b"")
@@ -43,7 +43,7 @@ def test_a_mistake_is_answered_in_one_line(
     words = [sys.executable, "-m", "pinnace.cli.main", *command.split()]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
-    assert said in done.stderr, done.stderr
+    assert message in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -65,7 +65,7 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         ("record podz", 'the server doesn\'t have a resource type "podz"'),
         ("record example.com/v1/Podz", "the server has no Podz in example.com/v1"),
@@ -73,10 +73,10 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         ("why-stuck configmap nope", 'configmaps "nope" not found'),
     ],
 )
-def test_a_missing_object_is_named(command: str, said: str, kubeconfig: Path, tmp_path: Path) -> None:
+def test_a_missing_object_is_named(command: str, message: str, kubeconfig: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*command.split(), "--kubeconfig", str(kubeconfig)])
     assert result.exit_code == 1
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_kinds_are_recorded_by_the_names_that_kubectl_takes(kubeconfig: Path, tmp_path: Path) -> None:

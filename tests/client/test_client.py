@@ -171,26 +171,26 @@ async def test_subresources_can_be_created(client: Client) -> None:
 
 
 async def test_a_review_is_answered_although_it_has_no_name(client: Client) -> None:
-    told: list[Object] = []
+    reported: list[Object] = []
     review: Object = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
     review["spec"] = {"user": "ann", "resourceAttributes": {"verb": "get", "resource": "pods"}}
-    answer = await client.telling(lambda served, key, obj, encoded: told.append(obj)).create(review)
+    answer = await client.telling(lambda served, key, obj, encoded: reported.append(obj)).create(review)
     assert answer["status"]["allowed"] is False
-    assert told == []
+    assert reported == []
 
 
 async def test_writes_are_reported_to_those_who_listen(client: Client) -> None:
-    told: list[tuple[str, Key, str]] = []
+    reported: list[tuple[str, Key, str]] = []
 
     def listen(served: ServedKind, key: Key, answer: Object, encoded: bytes) -> None:
-        told.append((served.plural, key, answer["kind"]))
+        reported.append((served.plural, key, answer["kind"]))
 
     listening = client.telling(listen)
     await listening.create(config_map("a"))
     await listening.create(config_map("b"), dry_run=True)
     await listening.delete("v1/ConfigMap", "a")
     await client.create(config_map("c"))
-    assert told == [
+    assert reported == [
         ("configmaps", Key("default", "a"), "ConfigMap"),
         ("configmaps", Key("default", "a"), "Status"),
     ]

@@ -88,12 +88,12 @@ async def test_a_server_that_is_gone_was_sent_nothing(cluster: RunningCluster) -
 
 async def test_a_connection_that_has_fallen_silent_is_given_up() -> None:
     """Half-open: the server is gone, and has sent no FIN or RST."""
-    asked = asyncio.Event()
+    requested = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
-        await asked.wait()
+        await requested.wait()
         writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
@@ -105,7 +105,7 @@ async def test_a_connection_that_has_fallen_silent_is_given_up() -> None:
     assert await anext(chunks) == b"one"
     with pytest.raises(ConnectionLost):
         await asyncio.wait_for(anext(chunks), 60)
-    asked.set()
+    requested.set()
     await stream.close()
     await transport.close()
     server.close()

@@ -158,8 +158,8 @@ async def test_a_plug_in_runs_again_only_when_what_it_gave_expires_or_is_refused
     await clock.advance(595)
     await credentials.identity()
     assert runs(tmp_path) == 3
-    told = json.loads((tmp_path / "told").read_text())
-    assert told["spec"] == {"interactive": False, "cluster": {"server": "here"}}
+    document = json.loads((tmp_path / "told").read_text())
+    assert document["spec"] == {"interactive": False, "cluster": {"server": "here"}}
 
 
 async def test_a_plug_in_may_give_a_certificate(tmp_path: Path) -> None:

@@ -33,40 +33,42 @@ def kubeconfig(tmp_path: Path) -> Path:
     return path
 
 
-def access(kubeconfig: Path, **said: Any) -> Access:
-    return find_access_with(Overrides(**said), environment={"KUBECONFIG": str(kubeconfig)})
+def access(kubeconfig: Path, **message: Any) -> Access:
+    return find_access_with(Overrides(**message), environment={"KUBECONFIG": str(kubeconfig)})
 
 
-def authorization(found: Access) -> str:
-    assert isinstance(found.credentials, Fixed)
-    return found.credentials.known.authorization
+def authorization(actual: Access) -> str:
+    assert isinstance(actual.credentials, Fixed)
+    return actual.credentials.known.authorization
 
 
 def test_without_flags_it_is_the_current_context(kubeconfig: Path) -> None:
-    found = access(kubeconfig)
-    assert (found.server, found.namespace, authorization(found)) == ("https://home:6443", "garden", "Bearer of ann")
+    chosen = access(kubeconfig)
+    assert (chosen.server, chosen.namespace, authorization(chosen)) == ("https://home:6443", "garden", "Bearer of ann")
 
 
 def test_each_part_of_a_context_can_be_another(kubeconfig: Path) -> None:
     assert access(kubeconfig, context="work").server == "https://work:6443"
     assert isinstance(access(kubeconfig, user="robot").credentials, FromExecPlugin)
-    found = access(kubeconfig, cluster="work", namespace="shop")
-    assert (found.server, found.namespace, found.ca) == ("https://work:6443", "shop", b"A")
-    assert authorization(found) == "Bearer of ann"
+    chosen = access(kubeconfig, cluster="work", namespace="shop")
+    assert (chosen.server, chosen.namespace, chosen.ca) == ("https://work:6443", "shop", b"A")
+    assert authorization(chosen) == "Bearer of ann"
 
 
 def test_a_server_a_token_and_an_authority_can_be_set(kubeconfig: Path, tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_bytes(b"an authority")
     authority = tmp_path / "ca.crt"
-    found = access(kubeconfig, context="work", server="https://other:1/", token="mine", certificate_authority=authority)
-    assert (found.server, authorization(found), found.ca) == ("https://other:1", "Bearer mine", b"an authority")
+    chosen = access(
+        kubeconfig, context="work", server="https://other:1/", token="mine", certificate_authority=authority
+    )
+    assert (chosen.server, authorization(chosen), chosen.ca) == ("https://other:1", "Bearer mine", b"an authority")
     assert access(kubeconfig, insecure_skip_tls_verify=True).insecure
     assert access(kubeconfig, tls_server_name="kubernetes").server_name == "kubernetes"
 
 
 def test_one_may_act_as_another(kubeconfig: Path) -> None:
-    found = access(kubeconfig, as_="bob", as_group=("staff", "night"), as_uid="7")
-    assert found.headers == (
+    chosen = access(kubeconfig, as_="bob", as_group=("staff", "night"), as_uid="7")
+    assert chosen.headers == (
         ("Impersonate-User", "bob"),
         ("Impersonate-Uid", "7"),
         ("Impersonate-Group", "staff"),
@@ -75,14 +77,14 @@ def test_one_may_act_as_another(kubeconfig: Path) -> None:
 
 
 def test_a_server_needs_no_kubeconfig(tmp_path: Path) -> None:
-    found = find_access_with(
+    chosen = find_access_with(
         Overrides(server="https://x:1", token="t"), environment={"KUBECONFIG": str(tmp_path / "no")}
     )
-    assert (found.server, found.namespace) == ("https://x:1", "default")
+    assert (chosen.server, chosen.namespace) == ("https://x:1", "default")
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("expected", "message"),
     [
         ({"context": "moon"}, "no context 'moon'; it has: home, work"),
         ({"cluster": "moon"}, "no cluster 'moon'; it has: home, work"),
@@ -91,9 +93,9 @@ def test_a_server_needs_no_kubeconfig(tmp_path: Path) -> None:
     ],
     ids=["context", "cluster", "user", "authority"],
 )
-def test_a_missing_entry_is_named(kubeconfig: Path, said: dict[str, Any], message: str) -> None:
+def test_a_missing_entry_is_named(kubeconfig: Path, expected: dict[str, Any], message: str) -> None:
     with pytest.raises(KubeconfigError, match=message):
-        access(kubeconfig, **said)
+        access(kubeconfig, **expected)
 
 
 def test_nothing_at_all_says_where_it_was_looked_for(tmp_path: Path) -> None:

@@ -53,17 +53,17 @@ async def test_a_cluster_on_disk_goes_on_where_it_stopped(tmp_path: Path) -> Non
 
 
 async def test_work_before_readiness_is_done_when_the_cluster_is_ready() -> None:
-    told: list[ClusterAccess] = []
-    async with running(Settings(), before_ready=told.append) as cluster:
-        assert told == [cluster.access]
+    reported: list[ClusterAccess] = []
+    async with running(Settings(), before_ready=reported.append) as cluster:
+        assert reported == [cluster.access]
         assert (await InProcess(cluster.plane).get("/readyz")).body == b"ok"
 
 
 async def test_a_cluster_is_ready_once_its_simulated_nodes_are() -> None:
-    told: list[ClusterAccess] = []
-    async with running(Settings(nodes=10), before_ready=told.append) as cluster:
+    reported: list[ClusterAccess] = []
+    async with running(Settings(nodes=10), before_ready=reported.append) as cluster:
         nodes = (await InProcess(cluster.plane).get("/api/v1/nodes")).json["items"]
-        assert told == [cluster.access]
+        assert reported == [cluster.access]
         assert (await InProcess(cluster.plane).get("/readyz")).body == b"ok"
     assert len(nodes) == 10
     assert len({node["spec"]["podCIDR"] for node in nodes}) == 10

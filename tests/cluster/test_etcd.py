@@ -43,8 +43,8 @@ async def test_a_cluster_in_etcd_goes_on_where_it_stopped_and_its_keys_are_reada
         again = await api.made(CONFIG_MAPS, config_map("again"))
         assert int(again["metadata"]["resourceVersion"]) > int(made["metadata"]["resourceVersion"])
     assert not (tmp_path / "data" / "state.db").exists()
-    found = member.control("get", "--prefix", "/registry/core/configmaps/default/", "--keys-only").split()
-    assert found == [f"/registry/core/configmaps/default/{name}" for name in ("again", "settings")]
+    result = member.control("get", "--prefix", "/registry/core/configmaps/default/", "--keys-only").split()
+    assert result == [f"/registry/core/configmaps/default/{name}" for name in ("again", "settings")]
 
 
 async def test_events_have_a_lease_in_etcd(member: EtcdMember, tmp_path: Path) -> None:

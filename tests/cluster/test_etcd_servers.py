@@ -95,9 +95,9 @@ async def test_increments_at_two_servers_lose_nothing(servers: list[InProcess]) 
     async def increment(server: InProcess) -> None:
         for _ in range(10):
             while True:
-                found = (await server.get(f"{CONFIG_MAPS}/count")).json
-                found["data"]["n"] = str(int(found["data"]["n"]) + 1)
-                reply = await server.put(f"{CONFIG_MAPS}/count", found)
+                obj = (await server.get(f"{CONFIG_MAPS}/count")).json
+                obj["data"]["n"] = str(int(obj["data"]["n"]) + 1)
+                reply = await server.put(f"{CONFIG_MAPS}/count", obj)
                 lost[reply.status] += 1
                 if reply.status == 200:
                     break
@@ -135,11 +135,11 @@ async def test_tokens_and_certificates_of_one_server_are_good_at_all(clusters: l
     assert (first.access.token, first.access.ca) == (second.access.token, second.access.ca)
     api = InProcess(first.plane)
     await api.made("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "robot"}})
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-    made = await api.made("/api/v1/namespaces/default/serviceaccounts/robot/token", asked)
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    made = await api.made("/api/v1/namespaces/default/serviceaccounts/robot/token", request)
     review = {"spec": {"token": made["status"]["token"]}}
-    found = await InProcess(second.plane).made("/apis/authentication.k8s.io/v1/tokenreviews", review)
-    assert found["status"]["user"]["username"] == "system:serviceaccount:default:robot"
+    result = await InProcess(second.plane).made("/apis/authentication.k8s.io/v1/tokenreviews", review)
+    assert result["status"]["user"]["username"] == "system:serviceaccount:default:robot"
 
 
 async def test_flow_schemas_made_at_one_server_hold_at_all(clusters: list[RunningCluster]) -> None:
@@ -197,11 +197,11 @@ async def test_no_two_servers_give_away_the_same_node_port_or_address(servers: l
     await asyncio.gather(
         *(server.made(SERVICES, service(f"r{at}-{n}")) for at, server in enumerate(servers) for n in range(10))
     )
-    found = (await servers[0].get(SERVICES)).json["items"]
-    ports = [port["nodePort"] for obj in found for port in obj["spec"]["ports"] if "nodePort" in port]
-    addresses = [obj["spec"]["clusterIP"] for obj in found]
+    stored = (await servers[0].get(SERVICES)).json["items"]
+    ports = [port["nodePort"] for obj in stored for port in obj["spec"]["ports"] if "nodePort" in port]
+    addresses = [obj["spec"]["clusterIP"] for obj in stored]
     assert len(set(ports)) == len(ports) == 25 and len(set(addresses)) == len(addresses)
-    freed = next(obj for obj in found if obj["spec"]["ports"][0].get("nodePort") == 30100)
+    freed = next(obj for obj in stored if obj["spec"]["ports"][0].get("nodePort") == 30100)
     await servers[1].delete(f"{SERVICES}/{freed['metadata']['name']}")
     assert (await servers[0].post(SERVICES, service("again", nodePort=30100))).status == 201
 

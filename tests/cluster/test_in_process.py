@@ -35,10 +35,10 @@ async def test_an_informer_shares_the_bytes_of_the_servers_cache() -> None:
             await manager.client.create(config_map("own"))
             await manager.settle()
             for name in ("of-another", "own"):
-                found = informer.cache.snapshot(Key("default", name))
-                assert found is not None
-                assert found.body is cached_body(api, name)
-                assert found.object["kind"] == "ConfigMap"
+                result = informer.cache.snapshot(Key("default", name))
+                assert result is not None
+                assert result.body is cached_body(api, name)
+                assert result.object["kind"] == "ConfigMap"
             await client.delete(CONFIG_MAP, "own", namespace="default")
             await manager.settle()
             assert Key("default", "own") not in informer.cache
@@ -65,10 +65,10 @@ async def test_a_watch_with_selectors_reports_what_enters_and_leaves() -> None:
 
 async def _colored(client: Client, name: str, color: str) -> str:
     await asyncio.sleep(0)
-    found = await client.get_or_none(CONFIG_MAP, name, namespace="default")
-    if found is None:
-        found = await client.create(config_map(name))
-    patch = {"metadata": {"labels": {"color": color}}, "data": {"previous": found["metadata"]["resourceVersion"]}}
+    obj = await client.get_or_none(CONFIG_MAP, name, namespace="default")
+    if obj is None:
+        obj = await client.create(config_map(name))
+    patch = {"metadata": {"labels": {"color": color}}, "data": {"previous": obj["metadata"]["resourceVersion"]}}
     changed = await client.patch(CONFIG_MAP, name, patch, namespace="default")
     return str(changed["metadata"]["resourceVersion"])
 

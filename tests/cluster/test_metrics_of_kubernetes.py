@@ -139,13 +139,13 @@ async def pages(cluster: Cluster) -> str:
 
 def families_in(text: str) -> dict[str, Metric]:
     """Parse a page; families are named as on the page: the parser removes _total from the names of counters."""
-    found: dict[str, Metric] = {}
+    results: dict[str, Metric] = {}
     for family in text_string_to_metric_families(text):
         is_total = family.type == "counter" and f"# TYPE {family.name}_total counter" in text
         name = f"{family.name}_total" if is_total else family.name
-        assert name not in found, f"{name} has two blocks"
-        found[name] = family
-    return found
+        assert name not in results, f"{name} has two blocks"
+        results[name] = family
+    return results
 
 
 def test_every_guaranteed_metric_is_provided_or_its_absence_has_a_reason() -> None:
@@ -201,8 +201,8 @@ def test_pages_have_no_series_twice_and_histograms_that_add_up(pages: str) -> No
                 buckets.setdefault(labels, []).append(sample.value)
             elif sample.name.endswith("_count"):
                 counts[labels] = sample.value
-        assert {labels: found[-1] for labels, found in buckets.items()} == counts, name
-        assert all(found == sorted(found) for found in buckets.values()), name
+        assert {labels: result[-1] for labels, result in buckets.items()} == counts, name
+        assert all(result == sorted(result) for result in buckets.values()), name
 
 
 async def test_plug_ins_are_timed_in_a_sample_that_counts_for_all_writes(cluster: Cluster) -> None:

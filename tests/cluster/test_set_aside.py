@@ -46,16 +46,16 @@ def spin(name: str) -> None:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ReplicaSets that were reconciled; the controller never ends with that named evil."""
-    found: list[str] = []
+    results: list[str] = []
     read = ReplicaSets._status_of
 
     def read_or_spin(self: ReplicaSets, replica_set: ReplicaSet, pods: Any) -> ReplicaSetStatus:
-        found.append(replica_set["metadata"]["name"])
-        spin(found[-1])
+        results.append(replica_set["metadata"]["name"])
+        spin(results[-1])
         return read(self, replica_set, pods)
 
     monkeypatch.setattr(ReplicaSets, "_status_of", read_or_spin)
-    return found
+    return results
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -75,8 +75,8 @@ async def cluster_on(directory: Path) -> AsyncIterator[InProcess]:
 
 
 async def is_served(api: InProcess, name: str) -> bool:
-    found = (await api.get(f"{SETS}/{name}")).json
-    return bool(found.get("status", {}).get("replicas") == 2)
+    obj = (await api.get(f"{SETS}/{name}")).json
+    return bool(obj.get("status", {}).get("replicas") == 2)
 
 
 async def names_evil(api: InProcess) -> bool:

@@ -49,10 +49,10 @@ async def test_always_deny_denies_all_but_masters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("modes", "said"), [(("ABAC",), "'ABAC' is unknown"), (("Webhook",), "--authorization-webhook-config-file")]
+    ("modes", "message"), [(("ABAC",), "'ABAC' is unknown"), (("Webhook",), "--authorization-webhook-config-file")]
 )
-async def test_a_mode_that_cannot_work_is_refused(modes: tuple[str, ...], said: str) -> None:
-    with pytest.raises(AuthorizationModeError, match=said):
+async def test_a_mode_that_cannot_work_is_refused(modes: tuple[str, ...], message: str) -> None:
+    with pytest.raises(AuthorizationModeError, match=message):
         await build(Settings(auth=AuthSettings(authorization_modes=modes)), MemoryStore())
 
 

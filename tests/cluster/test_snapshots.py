@@ -48,8 +48,8 @@ async def test_a_snapshot_moves_from_sqlite_to_etcd_and_back_and_revisions_only_
         async with running(replace(LOOPS, data_dir=directory, etcd=store)) as cluster:
             api = InProcess(cluster.plane)
             for key, value in data.items():
-                found = (await api.get(f"{CONFIG_MAPS}/{key}")).json
-                assert found["data"] == value and int(found["metadata"]["resourceVersion"]) > last
+                obj = (await api.get(f"{CONFIG_MAPS}/{key}")).json
+                assert obj["data"] == value and int(obj["metadata"]["resourceVersion"]) > last
             expired = await api.get(f"{CONFIG_MAPS}?resourceVersion={max(last, 1)}&resourceVersionMatch=Exact&limit=5")
             assert expired.status == 410 if turn else expired.status == 200
             made = await api.made(CONFIG_MAPS, {**config_map(f"c{turn}"), "data": {"turn": str(turn)}})

@@ -50,8 +50,8 @@ class _Truth:
             newest = seen.newest_before(listed.span.began)
             if listed.revision < newest:
                 yield f"stale list: at revision {listed.revision}, though {newest} was known before: {listed.span}"
-            if listed.found != (state := self.state(listed.revision)):
-                wrong = sorted(listed.found ^ state, key=lambda version: version.revision)
+            if listed.versions != (state := self.state(listed.revision)):
+                wrong = sorted(listed.versions ^ state, key=lambda version: version.revision)
                 yield f"a list of {listed.pages} pages at {listed.revision} is not the state there: {wrong[:4]}"
         for watch in history.watches:
             yield from self._check_watch(watch)
@@ -92,13 +92,13 @@ class _Truth:
     def _check_read(self, read: Read, newest: int) -> Iterator[str]:
         """A version may be read until the next one; it must not have been replaced by what was known before."""
         versions = self._of_key.get(read.key, [])
-        if read.found is not None:
-            if read.found not in self._known:
+        if read.version is not None:
+            if read.version not in self._known:
                 yield f"a read shows what was never written: {read}"
                 return
-            if self._began.get(read.found, 0.0) > read.span.ended:
+            if self._began.get(read.version, 0.0) > read.span.ended:
                 yield f"a read shows what was written later: {read}"
-            at = bisect_right(versions, read.found.revision, key=lambda version: version.revision)
+            at = bisect_right(versions, read.version.revision, key=lambda version: version.revision)
             until = versions[at].revision if at < len(versions) else _NEVER
             if until <= newest:
                 yield f"stale read: {read}, though revision {newest} was known before"
@@ -135,7 +135,7 @@ class _Seen:
 
     def __init__(self, history: History) -> None:
         known = [(write.span.ended, write.revision) for write in history.writes]
-        known += [(read.span.ended, read.found.revision) for read in history.reads if read.found is not None]
+        known += [(read.span.ended, read.version.revision) for read in history.reads if read.version is not None]
         known += [(listed.span.ended, listed.revision) for listed in history.lists]
         known.sort()
         self._times = [time for time, _ in known]

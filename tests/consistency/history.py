@@ -42,7 +42,7 @@ class Read:
 
     span: Span
     key: str
-    found: Version | None
+    version: Version | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Listed:
 
     span: Span
     revision: int
-    found: frozenset[Version]
+    versions: frozenset[Version]
     pages: int = 1
 
 

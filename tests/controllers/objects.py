@@ -40,7 +40,7 @@ async def add_node(world: World, name: str = "n1", *, zone: str = "", cpu: str =
 async def report_node(world: World, name: str = "n1", *, cpu: str = "4", **conditions: str) -> Object:
     """Return a node's conditions as its kubelet writes them: ready, and by default under no pressure."""
     now = to_rfc3339(world.client.clock.now())
-    told = {"Ready": "True", "MemoryPressure": "False", "DiskPressure": "False", "PIDPressure": "False", **conditions}
+    stated = {"Ready": "True", "MemoryPressure": "False", "DiskPressure": "False", "PIDPressure": "False", **conditions}
     status = {
         "allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "110"},
         "capacity": {"cpu": cpu, "memory": "8Gi", "pods": "110"},
@@ -53,7 +53,7 @@ async def report_node(world: World, name: str = "n1", *, cpu: str = "4", **condi
                 "lastHeartbeatTime": now,
                 "lastTransitionTime": now,
             }
-            for type, state in told.items()
+            for type, state in stated.items()
         ],
     }
     return await world.client.patch(NODE, name, {"status": status}, subresource="status")
@@ -90,5 +90,5 @@ async def add_pod(world: World, name: str, *, node: str = "n1", ip: Any = "10.24
 
 
 async def events_of(world: World, reason: str, namespace: str = "default") -> list[Object]:
-    found = await world.client.list("v1/Event", namespace=namespace)
-    return [event for event in found if event["reason"] == reason]
+    objects = await world.client.list("v1/Event", namespace=namespace)
+    return [event for event in objects if event["reason"] == reason]

@@ -27,8 +27,8 @@ def token(name: str, **data: str) -> Object:
 
 async def signatures(world: World) -> dict[str, str]:
     await world.settle()
-    found = await world.client.get("v1/ConfigMap", "cluster-info", namespace="kube-public")
-    return {name: value for name, value in found["data"].items() if name != "kubeconfig"}
+    obj = await world.client.get("v1/ConfigMap", "cluster-info", namespace="kube-public")
+    return {name: value for name, value in obj["data"].items() if name != "kubeconfig"}
 
 
 async def test_a_token_goes_when_it_expires(world: World, clock: ManualClock) -> None:
@@ -46,9 +46,9 @@ async def test_valid_tokens_sign_the_cluster_info(world: World, clock: ManualClo
     await world.client.create({"apiVersion": "v1", "kind": "ConfigMap", **INFO})
     made = await world.client.create(token("abcdef", expiration=to_rfc3339(clock.now() + timedelta(minutes=5))))
     await world.client.create(token("silent", **{"usage-bootstrap-signing": "false"}))
-    found = await signatures(world)
-    assert set(found) == {"jws-kubeconfig-abcdef"}
-    header, content, signature = found["jws-kubeconfig-abcdef"].split(".")
+    result = await signatures(world)
+    assert set(result) == {"jws-kubeconfig-abcdef"}
+    header, content, signature = result["jws-kubeconfig-abcdef"].split(".")
     assert content == ""
     assert orjson.loads(urlsafe_b64decode(header + "==")) == {"alg": "HS256", "kid": "abcdef"}
     signed = f"{header}.{urlsafe_b64encode(KUBECONFIG.encode()).rstrip(b'=').decode()}"

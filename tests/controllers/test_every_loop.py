@@ -108,9 +108,9 @@ async def end_state(name: str, files: CertificateFiles, *, writes: int) -> tuple
 @pytest.mark.parametrize("name", [row.name for row in CONTROLLERS])
 async def test_a_loop_that_dies_after_every_write_ends_where_it_should(name: str, files: CertificateFiles) -> None:
     expected, undisturbed = await end_state(name, files, writes=10_000)
-    found, killed = await end_state(name, files, writes=1)
+    result, killed = await end_state(name, files, writes=1)
     assert undisturbed.forbidden == [], "the role of the controller in Kubernetes does not allow this"
-    assert found == expected
+    assert result == expected
     assert sorted(mask(path) for path in killed.created if "/events" not in path) == sorted(
         mask(path) for path in undisturbed.created if "/events" not in path
     ), "an object was created twice"

@@ -46,18 +46,18 @@ async def make(cluster: Cluster, version: str, kind: str, spec: Object) -> None:
 
 async def test_controllers_count_under_kubernetes_names(busy: Cluster) -> None:
     page = (await busy.client.read("/metrics")).decode()
-    found: Samples = {}
+    results: Samples = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
-            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+            results.setdefault(sample.name, []).append((sample.labels, sample.value))
     mode = {"completion_mode": "NonIndexed"}
-    assert ({**mode, "result": "succeeded", "reason": "CompletionsReached"}, 1.0) in found[JOBS_FINISHED]
+    assert ({**mode, "result": "succeeded", "reason": "CompletionsReached"}, 1.0) in results[JOBS_FINISHED]
     syncs = [{**mode, "result": "success", "action": action} for action in ("pods_created", "tracking")]
-    assert [labels for labels, value in found[JOB_SYNCS] if value] == syncs
-    assert [labels for labels, _ in found[f"{JOB_SYNC_SECONDS}_count"]] == syncs
-    assert ({**mode, "result": "succeeded"}, 1.0) in found[JOB_PODS_FINISHED]
-    assert found[JOB_TRACKED_PODS] == [({"event": "add"}, 1.0), ({"event": "delete"}, 1.0)]
-    assert found[f"{CRON_JOB_SKEW}_count"] == [({}, 1.0)]
-    assert found[f"{TTL_DELETION_SECONDS}_count"] == [({}, 1.0)]
-    assert found[TAINT_DELETIONS] == [({}, 1.0)]
+    assert [labels for labels, value in results[JOB_SYNCS] if value] == syncs
+    assert [labels for labels, _ in results[f"{JOB_SYNC_SECONDS}_count"]] == syncs
+    assert ({**mode, "result": "succeeded"}, 1.0) in results[JOB_PODS_FINISHED]
+    assert results[JOB_TRACKED_PODS] == [({"event": "add"}, 1.0), ({"event": "delete"}, 1.0)]
+    assert results[f"{CRON_JOB_SKEW}_count"] == [({}, 1.0)]
+    assert results[f"{TTL_DELETION_SECONDS}_count"] == [({}, 1.0)]
+    assert results[TAINT_DELETIONS] == [({}, 1.0)]
     assert f'{ENDPOINT_SLICE_SYNCS}{{result="success"}} ' in page  # The parser adds _total to such a name.

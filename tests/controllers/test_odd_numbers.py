@@ -39,8 +39,8 @@ async def test_annotations_with_more_digits_than_python_reads(
 ) -> None:
     await world.client.create(workload("apps/v1/Deployment", replicas=2, strategy={"type": "Recreate"}))
     await world.settle()
-    [found] = await world.client.list(REPLICA_SET, namespace="default")
-    name = found["metadata"]["name"]
+    [objects] = await world.client.list(REPLICA_SET, namespace="default")
+    name = objects["metadata"]["name"]
     await change(world, REPLICA_SET, {"metadata": {"annotations": {DESIRED: LONG, REVISION: LONG}}}, name)
     await world.client.create(pod("own", annotations={"batch.kubernetes.io/job-completion-index": LONG}))
     await change(world, "apps/v1/Deployment", {"spec": {"replicas": 1}})
@@ -62,9 +62,9 @@ async def test_times_at_the_end_of_the_calendar(world: World, clock: ManualClock
     conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": END}]
     conditions += [{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": END}]
     await world.client.update_status({**obj, "status": {**obj["status"], "conditions": conditions}})
-    found = await world.client.get("apps/v1/Deployment", "web", namespace="default")
+    stored = await world.client.get("apps/v1/Deployment", "web", namespace="default")
     progressing = {"type": "Progressing", "status": "True", "lastUpdateTime": END, "lastTransitionTime": END}
-    await world.client.update_status({**found, "status": {**found["status"], "conditions": [progressing]}})
+    await world.client.update_status({**stored, "status": {**stored["status"], "conditions": [progressing]}})
     await world.settle()
     await clock.advance(10)
     await world.settle()

@@ -90,7 +90,7 @@ async def make_all(client: Client) -> None:
 def outline(obj: Object) -> str:
     """An object without all that differs from run to run."""
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
-    told = {
+    message = {
         "name": metadata.get("generateName") or ("pvc" if metadata["name"].startswith("pvc-") else metadata["name"]),
         "finalizers": sorted(metadata.get("finalizers") or ()),
         "annotations": sorted(metadata.get("annotations") or ()),
@@ -101,7 +101,7 @@ def outline(obj: Object) -> str:
         "endpoints": [endpoint["addresses"] for endpoint in obj.get("endpoints") or ()],
         "subsets": len(obj.get("subsets") or ()),
     }
-    return f"{obj['kind']} {told}"
+    return f"{obj['kind']} {message}"
 
 
 async def state(client: Client) -> list[str]:
@@ -142,7 +142,7 @@ async def test_a_kill_between_any_two_writes_changes_nothing_in_the_end(first: i
     expected, _ = await end_state(10_000)
     assert any("'phase': 'Bound'" in state for state in expected)
     for writes in range(first, first + 12):
-        found, was_killed = await end_state(writes)
-        assert found == expected, f"killed after {writes} writes"
+        result, was_killed = await end_state(writes)
+        assert result == expected, f"killed after {writes} writes"
         if not was_killed:
             return

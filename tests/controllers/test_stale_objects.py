@@ -66,8 +66,8 @@ async def test_unused_tokens_are_marked_after_a_year_and_deleted_after_another(
     await world.settle()
     await pass_days(clock, 80)
     await world.settle()
-    found = {obj["metadata"]["name"]: obj["metadata"] for obj in await world.client.list("v1/Secret")}
-    assert {name for name, metadata in found.items() if INVALID in (metadata.get("labels") or {})} == {"old"}
+    objects = {obj["metadata"]["name"]: obj["metadata"] for obj in await world.client.list("v1/Secret")}
+    assert {name for name, metadata in objects.items() if INVALID in (metadata.get("labels") or {})} == {"old"}
     await pass_days(clock, 370)
     await world.settle()
     assert await world.client.get_or_none("v1/Secret", "old") is None

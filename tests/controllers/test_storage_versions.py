@@ -24,8 +24,8 @@ def migration(name: str, resource: str, group: str = "") -> Object:
 
 
 async def conditions(world: World, name: str) -> dict[str, tuple[str, str, str]]:
-    found = await world.client.get(MIGRATION, name)
-    known = (found.get("status") or {}).get("conditions") or ()
+    obj = await world.client.get(MIGRATION, name)
+    known = (obj.get("status") or {}).get("conditions") or ()
     return {each["type"]: (each["status"], each["reason"], each["message"]) for each in known}
 
 

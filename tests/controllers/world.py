@@ -42,8 +42,8 @@ class World:
 
     async def names(self, kind: KindName, namespace: str = "default") -> set[str]:
         """The names of what there is of a kind, but for what every namespace has."""
-        found = {obj["metadata"]["name"] for obj in await self.client.list(kind, namespace=namespace)}
-        return found - {"kube-root-ca.crt", "default", "kubernetes"}
+        objects = {obj["metadata"]["name"] for obj in await self.client.list(kind, namespace=namespace)}
+        return objects - {"kube-root-ca.crt", "default", "kubernetes"}
 
     async def namespace(self, name: str) -> Object:
         return await self.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

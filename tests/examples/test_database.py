@@ -23,10 +23,10 @@ class BackupService:
 
     def __init__(self) -> None:
         self.state = "running"
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     async def put(self, request: web.Request) -> web.Response:
-        self.asked.append(request.path)
+        self.requests.append(request.path)
         return web.json_response({"state": self.state})
 
 
@@ -121,7 +121,7 @@ async def test_it_stays_until_its_last_backup_is_done(orders: Cluster, backups: 
     assert {condition["type"]: condition["message"] for condition in held["status"]["conditions"]}["Reconciling"] == (
         "the last backup is running"
     )
-    assert backups.asked == ["/backups/default/orders"]
+    assert backups.requests == ["/backups/default/orders"]
     backups.state = "done"
     await orders.advance(11)
     assert await orders.client.get_or_none(DATABASE, "orders") is None

@@ -47,7 +47,7 @@ class Kitchen:
         self.recipes: dict[tuple[str, str], Object] = {}
         self.revision = 1
         self.watchers: list[asyncio.Queue[Object]] = []
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.definitions: Any = openapi_v2()
         self.answer_with = 0
         """A status to answer everything with, if not 0."""
@@ -81,7 +81,7 @@ class Kitchen:
 
     @web.middleware
     async def _misbehave(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        self.asked.append(request.path)
+        self.requests.append(request.path)
         await self.hangs.wait()
         if self.answer_with:
             return web.Response(status=self.answer_with)

@@ -32,10 +32,10 @@ def version(name: str = "v1", schema: Object | None = None, **more: Any) -> Obje
 
 def boats(*versions: Object, **spec: Any) -> Object:
     """A definition of Boat; the last of its versions is stored, unless one says that it is."""
-    said = list(versions) or [version()]
-    if not any(version["storage"] for version in said):
-        said[-1]["storage"] = True
-    return definition("boats", "Boat", versions=said, **spec)
+    message = list(versions) or [version()]
+    if not any(version["storage"] for version in message):
+        message[-1]["storage"] = True
+    return definition("boats", "Boat", versions=message, **spec)
 
 
 def definition(plural: str, kind: str, *, group: str = "example.com", **spec: Any) -> Object:
@@ -67,8 +67,8 @@ class Cluster(InProcess):
             obj: Object = (await self.get(f"{DEFINITIONS}/{name}")).json
             return obj if is_reached(obj.get("status") or {}) else None
 
-        found: Object = await reached(seen)
-        return found
+        result: Object = await reached(seen)
+        return result
 
     async def gone(self, target: str) -> None:
         async def seen() -> Reply | None:
@@ -81,11 +81,11 @@ class Cluster(InProcess):
 async def reached(seen: Callable[[], Any]) -> Any:
     """Return the result of `seen` once it is not None."""
     async with asyncio.timeout(60):
-        while (found := await seen()) is None:
+        while (result := await seen()) is None:
             await asyncio.sleep(0)
-    return found
+    return result
 
 
 def condition(status: Object, type: str, value: str = "True") -> Object | None:
-    found = status.get("conditions") or ()
-    return next((condition for condition in found if condition["type"] == type and condition["status"] == value), None)
+    obj = status.get("conditions") or ()
+    return next((condition for condition in obj if condition["type"] == type and condition["status"] == value), None)

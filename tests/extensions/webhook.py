@@ -48,7 +48,7 @@ class Webhook:
     port: int = 0
     ca: bytes = b""
     answer: Answer = convert
-    asked: list[Object] = field(default_factory=list)
+    requests: list[Object] = field(default_factory=list)
 
     def conversion(self, **client: Any) -> Object:
         """How a definition names this webhook."""
@@ -67,7 +67,7 @@ async def serving(*names: str) -> AsyncIterator[Webhook]:
 
     async def receive(request: web.Request) -> web.Response:
         review = await request.json()
-        webhook.asked.append(review)
+        webhook.requests.append(review)
         return web.json_response(await webhook.answer(review))
 
     app = web.Application(client_max_size=64 << 20)

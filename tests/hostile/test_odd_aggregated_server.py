@@ -74,10 +74,10 @@ class OddServer:
     def __init__(self, mode: str) -> None:
         self._mode = mode
         self.is_mended = False
-        self.asked = 0
+        self.request_count = 0
 
     def answer(self, target: str) -> Answer:
-        self.asked += 1
+        self.request_count += 1
         is_discovery = target.partition("?")[0] == ROOT
         page = (DISCOVERIES if is_discovery else LISTS).get("" if self.is_mended else self._mode)
         if page is not None:
@@ -87,7 +87,7 @@ class OddServer:
         return Answer(200, {}, json.dumps(DISCOVERY if is_discovery else EMPTY).encode())
 
     async def events(self) -> AsyncIterator[bytes]:
-        self.asked += 1
+        self.request_count += 1
         if self._mode in EVENTS and not self.is_mended:
             yield EVENTS[self._mode]
             return
@@ -193,5 +193,5 @@ async def test_the_controllers_go_on_and_a_deleted_namespace_goes(mode: str, fil
             await until(world, lambda shop: shop is None or bool(failures(shop)))
         odd.is_mended = True
         await until(world, lambda shop: shop is None)
-        assert odd.asked > 0
+        assert odd.request_count > 0
         passing.cancel()

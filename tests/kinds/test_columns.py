@@ -33,20 +33,20 @@ def registry() -> Registry:
 def served(registry: Registry, url: str) -> Resource:
     *prefix, version, plural = url.strip("/").split("/")
     group = prefix[1] if len(prefix) > 1 else ""
-    found = registry.find(group, version, plural)
-    assert found is not None
-    return found
+    result = registry.find(group, version, plural)
+    assert result is not None
+    return result
 
 
 def test_every_list_has_the_columns_of_a_real_server(registry: Registry) -> None:
-    shown: list[str] = []
+    view: list[str] = []
     for resource in registry:
         if "list" not in resource.verbs or (resource.deprecation and "beta" in resource.version):
             continue
-        shown.append(f"{resource.kind.api_version}/{resource.plural}")
+        view.append(f"{resource.kind.api_version}/{resource.plural}")
         titled = [column for column in resource.columns if column.has_title]
-        shown += [f"   {column.name}|{column.type}|{column.format}|{column.priority}" for column in titled]
-    assert shown == COLUMNS_1_36.splitlines()
+        view += [f"   {column.name}|{column.type}|{column.format}|{column.priority}" for column in titled]
+    assert view == COLUMNS_1_36.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_columns_are_described_as_the_api_documents_their_fields(registry: Regis
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"),
+    ("seconds", "expected"),
     [
         (-5, "<invalid>"),
         (-1.5, "0s"),
@@ -130,8 +130,8 @@ def test_columns_are_described_as_the_api_documents_their_fields(registry: Regis
         (252288000, "8y"),
     ],
 )
-def test_durations_are_short(seconds: float, shown: str) -> None:
-    assert cells.format_duration(seconds) == shown
+def test_durations_are_short(seconds: float, expected: str) -> None:
+    assert cells.format_duration(seconds) == expected
 
 
 def test_an_object_without_a_birthday_has_an_unknown_age() -> None:

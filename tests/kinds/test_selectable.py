@@ -19,9 +19,9 @@ def registry() -> Registry:
 
 def served(registry: Registry, api_version: str, plural: str) -> Resource:
     group, _, version = api_version.rpartition("/")
-    found = registry.find(group, version, plural)
-    assert found is not None
-    return found
+    result = registry.find(group, version, plural)
+    assert result is not None
+    return result
 
 
 EVENT: Object = {

@@ -112,8 +112,8 @@ def _without_moments(value: Any) -> Any:
 
 def _sorted(causes: list[list[str]]) -> list[list[str]]:
     """Kubernetes lists an error as often as it looks; an answer here has it once."""
-    found = {(field, reason, _comparable_message(field, message)) for field, reason, message in causes}
-    return [list(cause) for cause in sorted(found)]
+    errs = {(field, reason, _comparable_message(field, message)) for field, reason, message in causes}
+    return [list(cause) for cause in sorted(errs)]
 
 
 def _comparable_message(field: str, message: str) -> str:

@@ -67,7 +67,7 @@ async def test_both_versions_of_the_api_show_the_same_usage(cluster: Cluster) ->
     for version in ("v1", "v1beta1"):
         pods = orjson.loads(await cluster.client.read(f"/apis/metrics.k8s.io/{version}/pods"))
         node = orjson.loads(await cluster.client.read(f"/apis/metrics.k8s.io/{version}/nodes/node-0"))
-        kinds = {(found["apiVersion"], found["kind"]) for found in (pods, *pods["items"], node)}
+        kinds = {(result["apiVersion"], result["kind"]) for result in (pods, *pods["items"], node)}
         assert kinds == {
             (f"metrics.k8s.io/{version}", kind) for kind in ("PodMetricsList", "PodMetrics", "NodeMetrics")
         }

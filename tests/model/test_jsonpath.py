@@ -93,12 +93,12 @@ CELLS: list[tuple[str, tuple[Any, ...]]] = [
 
 @pytest.mark.parametrize(("path", "cells"), CELLS, ids=[path for path, _ in CELLS])
 def test_a_column_shows_what_kubernetes_shows(path: str, cells: tuple[Any, ...]) -> None:
-    shown = tuple(column(path, type, since=since)(OBJECT, NOW) for type in TYPES)
-    assert shown == cells
+    view = tuple(column(path, type, since=since)(OBJECT, NOW) for type in TYPES)
+    assert view == cells
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "actual"),
     [
         (".spec.l.length()", [3]),
         (".spec.o.length()", [2]),
@@ -117,8 +117,8 @@ def test_a_column_shows_what_kubernetes_shows(path: str, cells: tuple[Any, ...])
         (".spec.length().x", []),
     ],
 )
-def test_a_path_may_count_and_join(path: str, found: list[Any]) -> None:
-    assert compile_path(path)(OBJECT) == found
+def test_a_path_may_count_and_join(path: str, actual: list[Any]) -> None:
+    assert compile_path(path)(OBJECT) == actual
 
 
 @pytest.mark.parametrize(

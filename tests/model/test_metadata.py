@@ -156,14 +156,14 @@ def test_a_kind_says_what_its_names_look_like() -> None:
     ],
 )
 def test_a_successor_keeps_what_is_fixed(change: dict[str, Any], errs: list[str]) -> None:
-    found = validate_metadata_update({"metadata": {**GOOD, **change}}, {"metadata": GOOD})
-    assert [str(cause) for cause in found] == errs
+    result = validate_metadata_update({"metadata": {**GOOD, **change}}, {"metadata": GOOD})
+    assert [str(cause) for cause in result] == errs
 
 
 def test_an_object_that_is_being_deleted_gets_no_new_finalizers() -> None:
     dying = {**GOOD, "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}
-    found = validate_metadata_update({"metadata": {**dying, "finalizers": ["c/d", "a/b"]}}, {"metadata": dying})
-    assert [str(cause) for cause in found] == [
+    errs = validate_metadata_update({"metadata": {**dying, "finalizers": ["c/d", "a/b"]}}, {"metadata": dying})
+    assert [str(cause) for cause in errs] == [
         "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new "
         'finalizers []string{"c/d"}'
     ]

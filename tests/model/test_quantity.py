@@ -178,10 +178,10 @@ _BACKTRACKING = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?
 def test_the_form_is_that_of_the_plain_regular_expression(text: str) -> None:
     try:
         quantity.parse(text)
-        found = ""
+        result = ""
     except InvalidQuantity as err:
-        found = str(err)
-    assert (found == FORMAT_ERROR) == (not text or _BACKTRACKING.fullmatch(text) is None)
+        result = str(err)
+    assert (result == FORMAT_ERROR) == (not text or _BACKTRACKING.fullmatch(text) is None)
 
 
 @pytest.mark.parametrize(

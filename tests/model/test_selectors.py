@@ -271,11 +271,11 @@ def test_a_field_selector_matches_values_that_are_reported() -> None:
 @given(
     sign=st.sampled_from("<>"),
     bound=st.integers(0, 3),
-    told=st.one_of(st.none(), st.integers(-4, 4).map(str), st.sampled_from(["", "x", "1.5", "0x1", str(2**63), "٣"])),
+    value=st.one_of(st.none(), st.integers(-4, 4).map(str), st.sampled_from(["", "x", "1.5", "0x1", str(2**63), "٣"])),
 )
-def test_numbers_are_compared_as_numbers_and_nothing_else_is(sign: str, bound: int, told: str | None) -> None:
-    labels = {} if told is None else {"n": told}
-    number = int(told) if told is not None and told.lstrip("-").isascii() and told.lstrip("-").isdigit() else None
+def test_numbers_are_compared_as_numbers_and_nothing_else_is(sign: str, bound: int, value: str | None) -> None:
+    labels = {} if value is None else {"n": value}
+    number = int(value) if value is not None and value.lstrip("-").isascii() and value.lstrip("-").isdigit() else None
     if number is not None and number >= 2**63:
         number = None  # More than Go's int64 holds.
     expected = number is not None and (number > bound if sign == ">" else number < bound)

@@ -31,10 +31,10 @@ class _SlowServer(asyncio.DatagramProtocol):
 
     def connection_made(self, transport: asyncio.DatagramTransport) -> None:  # type: ignore[override]
         self.transport = transport
-        self.asked = 0
+        self.request_count = 0
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        self.asked += 1
+        self.request_count += 1
         if b"quick" in data:
             self.transport.sendto(data[:2] + b"\x81\x83" + data[4:], addr)
 
@@ -76,7 +76,7 @@ async def test_unanswered_questions_of_one_client_leave_room_for_those_of_others
         async with asyncio.timeout(60):
             for _ in range(_MANY):
                 greedy.send(encode_query("never.example.com", RecordType.A))
-            while slow[0].asked < 200:
+            while slow[0].request_count < 200:
                 await asyncio.sleep(0)
             other.send(encode_query("quick.example.com", RecordType.A))
             answer = await asyncio.get_running_loop().sock_recv(other, 4096)

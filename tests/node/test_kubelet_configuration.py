@@ -47,19 +47,19 @@ def test_the_settings_of_a_file_reach_the_node(tmp_path: Path) -> None:
     try:
         until(lambda: "n1" in kubectl("get nodes -o name"))
         kubectl("wait --for=condition=Ready --timeout=120s node --all")
-        found = orjson.loads(kubectl("get node n1 -o json"))
-        assert {"key": "dedicated", "value": "ci", "effect": "NoSchedule"} in found["spec"]["taints"]
-        assert found["status"]["capacity"]["pods"] == found["status"]["allocatable"]["pods"] == "17"
-        memory = [int(found["status"][part]["memory"].removesuffix("Ki")) for part in ("capacity", "allocatable")]
+        result = orjson.loads(kubectl("get node n1 -o json"))
+        assert {"key": "dedicated", "value": "ci", "effect": "NoSchedule"} in result["spec"]["taints"]
+        assert result["status"]["capacity"]["pods"] == result["status"]["allocatable"]["pods"] == "17"
+        memory = [int(result["status"][part]["memory"].removesuffix("Ki")) for part in ("capacity", "allocatable")]
         assert memory[0] - memory[1] == 128 << 10
         assert "syncFrequency has no effect on this node" in log.read_text()
-        port = found["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+        port = result["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
         token = kubectl("create token default").strip()
         kubectl(
             "create clusterrolebinding reader --clusterrole=system:kubelet-api-admin --serviceaccount=default:default"
         )
-        asked = [need("curl"), "-sk", "-H", f"Authorization: Bearer {token}", f"https://127.0.0.1:{port}/configz"]
-        answer = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout
+        requested = [need("curl"), "-sk", "-H", f"Authorization: Bearer {token}", f"https://127.0.0.1:{port}/configz"]
+        answer = subprocess.run(requested, capture_output=True, text=True, timeout=60, check=True).stdout
         configuration = orjson.loads(answer)["kubeletconfig"]
         assert configuration["maxPods"] == 17
         assert configuration["evictionHard"] == {"memory.available": "50Mi"}

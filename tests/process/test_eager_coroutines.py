@@ -93,10 +93,10 @@ async def test_coroutines_that_wait_several_times_wait_side_by_side() -> None:
             raise ValueError("no")
         return number
 
-    found = await run_together(work(number) for number in range(3))
+    result = await run_together(work(number) for number in range(3))
     assert most == 3, "a wait of one is no wait for the next"
-    assert [found[0], found[2]] == [0, 2]
-    assert isinstance(found[1], ValueError)
+    assert [result[0], result[2]] == [0, 2]
+    assert isinstance(result[1], ValueError)
 
 
 async def test_coroutines_of_a_cancelled_run_are_closed() -> None:

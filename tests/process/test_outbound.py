@@ -43,8 +43,8 @@ async def url() -> AsyncIterator[str]:
 
 
 async def test_a_whole_answer_is_returned_with_its_next_page(url: str) -> None:
-    found = await exchange("GET", f"{url}/small", largest=LARGEST, seconds=60)
-    assert (found.status, found.body, found.next_link) == (200, b"x" * LARGEST, "http://127.0.0.1/next")
+    result = await exchange("GET", f"{url}/small", largest=LARGEST, seconds=60)
+    assert (result.status, result.body, result.next_link) == (200, b"x" * LARGEST, "http://127.0.0.1/next")
 
 
 @pytest.mark.parametrize(("path", "largest"), [("/small", LARGEST - 1), ("/endless", LARGEST)])
@@ -60,8 +60,8 @@ async def test_a_server_that_does_not_answer_is_left(url: str) -> None:
 
 @pytest.mark.parametrize(("redirects", "status"), [(0, 302), (1, 200)])
 async def test_redirects_are_followed_only_where_they_are_allowed(url: str, redirects: int, status: int) -> None:
-    found = await exchange("GET", f"{url}/redirect", largest=LARGEST, seconds=60, redirects=redirects)
-    assert found.status == status
+    result = await exchange("GET", f"{url}/redirect", largest=LARGEST, seconds=60, redirects=redirects)
+    assert result.status == status
 
 
 async def test_cookies_are_not_kept(url: str) -> None:

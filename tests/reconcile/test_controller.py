@@ -221,9 +221,9 @@ async def test_where_it_fails_is_reported_once_and_that_it_does_each_time(
             else:
                 await clock.advance(10)  # More than any wait between the first few tries, which chance makes longer.
             await manager.settle()
-    said = [record for record in caplog.records if "failed at default/a" in record.getMessage()]
-    assert [str(record.exc_info[1]) for record in said if record.exc_info] == ["no luck", "bad luck"]
-    assert said[1].exc_info is None and said[1].getMessage().endswith(": RuntimeError: no luck")
+    message = [record for record in caplog.records if "failed at default/a" in record.getMessage()]
+    assert [str(record.exc_info[1]) for record in message if record.exc_info] == ["no luck", "bad luck"]
+    assert message[1].exc_info is None and message[1].getMessage().endswith(": RuntimeError: no luck")
 
 
 async def test_that_a_namespace_is_being_deleted_is_one_calm_line(
@@ -243,9 +243,9 @@ async def test_that_a_namespace_is_being_deleted_is_one_calm_line(
     async with manager.running():
         await manager.settle()
         assert controller.queue.delayed == 3
-    (said,) = [record for record in caplog.records if record.name == "pinnace.reconcile.failures"]
-    assert (said.levelname, said.exc_info) == ("INFO", None)
-    assert said.getMessage().endswith("in namespace shop because it is being terminated")
+    (message,) = [record for record in caplog.records if record.name == "pinnace.reconcile.failures"]
+    assert (message.levelname, message.exc_info) == ("INFO", None)
+    assert message.getMessage().endswith("in namespace shop because it is being terminated")
     assert await client.list("v1/Event", namespace="shop") == []
 
 

@@ -56,7 +56,7 @@ class Told:
 async def test_the_cache_has_what_exists_and_follows_what_happens(client: Client) -> None:
     informers = Informers(client)
     informer = informers.get(KIND, namespace="default")
-    told = Told(informer)
+    message = Told(informer)
     await client.create(config_map("a"))
     async with following(informers):
         assert Key("default", "a") in informer.cache
@@ -64,7 +64,7 @@ async def test_the_cache_has_what_exists_and_follows_what_happens(client: Client
         await client.patch(KIND, "b", {"data": {"colour": "red"}})
         await client.delete(KIND, "a")
         await informer.catch_up()
-        assert told.changes == ["+a", "+b", "~b", "-a"]
+        assert message.changes == ["+a", "+b", "~b", "-a"]
         assert [obj["data"] for obj in informer.cache.list()] == [{"colour": "red"}]
 
 
@@ -84,12 +84,12 @@ async def test_a_late_handler_is_reported_what_is_known(client: Client) -> None:
     informer = informers.get(KIND, namespace="default")
     await client.create(config_map("a"))
     async with following(informers):
-        told = Told(informer)
-        assert told.changes == ["+a"]
-        told.leave()
+        message = Told(informer)
+        assert message.changes == ["+a"]
+        message.leave()
         await client.create(config_map("b"))
         await informer.catch_up()
-        assert told.changes == ["+a"]
+        assert message.changes == ["+a"]
 
 
 async def test_a_handler_that_fails_does_not_stop_the_others(client: Client) -> None:
@@ -100,12 +100,12 @@ async def test_a_handler_that_fails_does_not_stop_the_others(client: Client) -> 
         raise RuntimeError("sorry")
 
     informer.on_change(fail)
-    told = Told(informer)
+    message = Told(informer)
     async with following(informers):
         await client.create(config_map("a"))
         await client.create(config_map("b"))
         await informer.catch_up()
-        assert told.changes == ["+a", "+b"]
+        assert message.changes == ["+a", "+b"]
 
 
 async def test_an_object_from_the_cache_belongs_to_its_reader(client: Client) -> None:
@@ -181,20 +181,20 @@ class Held(Informer):
 async def lagging(client: Client) -> AsyncIterator[tuple[Client, Held, Told]]:
     """A client whose writes are noted, and an informer that has heard of none of them yet."""
     informer = Held(client, Informers(client).get(KIND, namespace="default"))
-    told = Told(informer)
+    message = Told(informer)
     writer = client.telling(lambda served, key, answer, encoded: informer.note_write(key, answer, encoded))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(informer.run())
         await asyncio.wait_for(informer.synced(), 60)
-        told.changes.clear()
+        message.changes.clear()
         informer.gate.clear()
-        yield writer, informer, told
+        yield writer, informer, message
         task.cancel()
 
 
 async def test_own_writes_are_seen_before_the_watch_tells_of_them(client: Client) -> None:
     await client.create(config_map("old"))
-    async with lagging(client) as (writer, informer, told):
+    async with lagging(client) as (writer, informer, message):
         await writer.create(config_map("new", {"colour": "blue"}))
         await writer.patch(KIND, "new", {"data": {"colour": "red"}})
         await writer.delete(KIND, "old")
@@ -202,16 +202,16 @@ async def test_own_writes_are_seen_before_the_watch_tells_of_them(client: Client
         assert cached is not None
         assert cached["data"] == {"colour": "red"}
         assert Key("default", "old") not in informer.cache
-        assert told.changes == []
+        assert message.changes == []
         informer.gate.set()
         await informer.catch_up()
-        assert told.changes == ["+new", "~new", "-old"]
+        assert message.changes == ["+new", "~new", "-old"]
         assert [key.name for key in informer.cache] == ["new"]
         assert informer._own == {}
 
 
 async def test_a_watch_that_lags_does_not_bring_back_what_was_before(client: Client) -> None:
-    async with lagging(client) as (writer, informer, told):
+    async with lagging(client) as (writer, informer, message):
         await client.create(config_map("a", {"colour": "blue"}))
         await writer.patch(KIND, "a", {"data": {"colour": "red"}})
         seen = []
@@ -219,7 +219,7 @@ async def test_a_watch_that_lags_does_not_bring_back_what_was_before(client: Cli
         informer.gate.set()
         await informer.catch_up()
         assert [obj and obj["data"]["colour"] for obj in seen] == ["red", "red", "red"]
-        assert told.changes == ["+a", "~a"]
+        assert message.changes == ["+a", "~a"]
 
 
 async def test_an_object_that_another_client_has_deleted_does_not_come_back(client: Client) -> None:
@@ -236,7 +236,7 @@ async def test_an_object_that_another_client_has_deleted_does_not_come_back(clie
 
 async def test_an_object_that_was_deleted_and_created_again_is_there(client: Client) -> None:
     await client.create(config_map("a", {"life": "first"}))
-    async with lagging(client) as (writer, informer, told):
+    async with lagging(client) as (writer, informer, message):
         await writer.delete(KIND, "a")
         await writer.create(config_map("a", {"life": "second"}))
         informer.gate.set()
@@ -244,7 +244,7 @@ async def test_an_object_that_was_deleted_and_created_again_is_there(client: Cli
         cached = informer.cache.get(Key("default", "a"))
         assert cached is not None
         assert cached["data"] == {"life": "second"}
-        assert told.changes == ["-a", "+a"]
+        assert message.changes == ["-a", "+a"]
         assert informer._own == {}
 
 
@@ -252,12 +252,12 @@ async def test_an_object_without_finalizers_is_gone_before_the_watch_reports_it(
     """A reconciler that saw it again, with the finalizer that was just taken off, would clean up twice."""
     await client.create(config_map("a", finalizers=["example.com/it"]))
     await client.delete(KIND, "a")
-    async with lagging(client) as (writer, informer, told):
+    async with lagging(client) as (writer, informer, message):
         await writer.patch(KIND, "a", {"metadata": {"finalizers": []}})
         assert informer.cache.get(Key("default", "a")) is None
         informer.gate.set()
         await informer.catch_up()
-        assert told.changes == ["-a"]
+        assert message.changes == ["-a"]
         assert informer._own == {}
 
 
@@ -275,12 +275,12 @@ async def test_an_object_with_a_grace_period_is_there_meanwhile(client: Client) 
 
 async def test_objects_that_were_deleted_during_a_gap_of_the_watch_are_reported(client: Client) -> None:
     informer = Informers(client).get(KIND, namespace="default")
-    told = Told(informer)
+    message = Told(informer)
     events = [Event("ADDED", snapshot_of(await client.create(config_map(name)))) for name in ("one", "two")]
     heard: list[Followed] = [Restarted(), *events, Synced("100"), Restarted(), events[0], Synced("200")]
     for event in heard:
         await informer._receive(event)
-    assert told.changes == ["+one", "+two", "-two"]
+    assert message.changes == ["+one", "+two", "-two"]
     assert [key.name for key in informer.cache] == ["one"]
     assert informer.version == "200"
 

@@ -71,17 +71,17 @@ async def test_every_reconcile_is_a_span_and_a_failure_is_recorded_on_it(
         await client.create(config_map("bad"))
         await manager.settle()
     finished = spans.get_finished_spans()
-    found = {str((span.attributes or {})["object"]): span for span in finished if span.name == "reconcile traced"}
+    by_name = {str((span.attributes or {})["object"]): span for span in finished if span.name == "reconcile traced"}
     watched = next(span for span in finished if (span.attributes or {}).get("object") == "default/good")
     assert (watched.name, (watched.attributes or {})["event"]) == ("watch ConfigMap", "added")
     for name in ("queue traced", "reconcile traced"):
         (child,) = [span for span in finished if span.name == name and (span.attributes or {}).get("object") == "good"]
         assert child.parent is not None and child.parent.span_id == watched.context.span_id
-    assert dict(found["good"].attributes or {}) == {"controller": "traced", "namespace": "default", "object": "good"}
-    assert found["good"].status.is_ok
-    (event,) = found["bad"].events
+    assert dict(by_name["good"].attributes or {}) == {"controller": "traced", "namespace": "default", "object": "good"}
+    assert by_name["good"].status.is_ok
+    (event,) = by_name["bad"].events
     assert (event.attributes or {})["exception.message"] == "no such luck"
-    assert not found["bad"].status.is_ok
+    assert not by_name["bad"].status.is_ok
 
 
 async def test_metrics_have_the_names_types_and_labels_of_controller_runtime(client: Client) -> None:

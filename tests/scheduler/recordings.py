@@ -38,10 +38,10 @@ class Difference:
     pod: int
     part: str
     expected: Any
-    found: Any
+    actual: Any
 
     def __str__(self) -> str:
-        return f"seed {self.seed}, pod {self.pod}, {self.part}: expected {self.expected}, found {self.found}"
+        return f"seed {self.seed}, pod {self.pod}, {self.part}: expected {self.expected}, found {self.actual}"
 
 
 def state_of(objects: list[Any]) -> ClusterState:
@@ -73,8 +73,8 @@ def compare(question: Any) -> Iterator[Difference]:
     for index, (pod, answer) in enumerate(zip(question["pods"], question["answers"], strict=True)):
         if answer.get("error"):
             continue  # An error inside kube-scheduler, which depends on the order of its maps.
-        for part, expected, found in _compare_one(pod, answer, state, profile):
-            yield Difference(question["seed"], index, part, expected, found)
+        for part, expected, result in _compare_one(pod, answer, state, profile):
+            yield Difference(question["seed"], index, part, expected, result)
 
 
 def _compare_one(obj: Any, answer: Any, state: ClusterState, profile: Profile) -> Iterator[tuple[str, Any, Any]]:
@@ -83,9 +83,9 @@ def _compare_one(obj: Any, answer: Any, state: ClusterState, profile: Profile) -
     gate = next(gates, None)
     is_claim = answer.get("gated", "").startswith("DynamicResources:")
     if (answer.get("gated") and not is_claim) or gate is not None:
-        found = f"{gate.plugin}: {gate.message}" if gate is not None else ""
-        if found.partition(": ")[2] != answer.get("gated", "").partition(": ")[2]:
-            yield "gated", answer.get("gated", ""), found
+        result = f"{gate.plugin}: {gate.message}" if gate is not None else ""
+        if result.partition(": ")[2] != answer.get("gated", "").partition(": ")[2]:
+            yield "gated", answer.get("gated", ""), result
         return
     decision = decide(pod, state, profile, has_details=True)
     if answer.get("gated"):
@@ -108,9 +108,9 @@ def _compare_one(obj: Any, answer: Any, state: ClusterState, profile: Profile) -
 def _compare_gate(expected: str, decision: SchedulingDecision) -> Iterator[tuple[str, Any, Any]]:
     """A missing claim keeps a pod out of kube-scheduler's queue; here all nodes are refused for the same reason."""
     refusal = decision.diagnosis.for_all if decision.diagnosis is not None else None
-    found = f"{refusal.plugin}: {refusal.message}" if refusal is not None else ""
-    if found != expected:
-        yield "gated", expected, found
+    result = f"{refusal.plugin}: {refusal.message}" if refusal is not None else ""
+    if result != expected:
+        yield "gated", expected, result
 
 
 def _compare_refusals(answer: Any, decision: SchedulingDecision) -> Iterator[tuple[str, Any, Any]]:
@@ -118,15 +118,15 @@ def _compare_refusals(answer: Any, decision: SchedulingDecision) -> Iterator[tup
         return  # Other nodes are looked at only if the nominated one does not fit.
     assert decision.diagnosis is not None
     if answer.get("prefilter"):
-        found = _describe(decision.diagnosis.for_all) if decision.diagnosis.for_all is not None else None
-        if found is None or found[1:] != answer["prefilter"][1:]:
-            yield "prefilter", answer["prefilter"], found
+        result = _describe(decision.diagnosis.for_all) if decision.diagnosis.for_all is not None else None
+        if result is None or result[1:] != answer["prefilter"][1:]:
+            yield "prefilter", answer["prefilter"], result
         return
     refused = {name: _describe(refusal) for name, refusal in decision.diagnosis.by_node()}
-    for name, found in refused.items():
+    for name, result in refused.items():
         expected = (answer.get("refused") or {}).get(name) or answer.get("absent")
-        if expected is not None and (expected[1:] != found[1:] or (expected[0] and expected[0] != found[0])):
-            yield f"{expected[0]} refusal of {name}", expected, found
+        if expected is not None and (expected[1:] != result[1:] or (expected[0] and expected[0] != result[0])):
+            yield f"{expected[0]} refusal of {name}", expected, result
 
 
 def pod_is_nominated(decision: SchedulingDecision) -> bool:
@@ -144,13 +144,13 @@ def _compare_scores(answer: Any, decision: SchedulingDecision, fits: list[str]) 
     for name in sorted({*answer["scores"], *by_plugin}):
         recorded_scores = answer["scores"].get(name)
         normalized = recorded_scores["norm"] if recorded_scores is not None else [0] * len(fits)
-        found = [by_plugin.get(name, {}).get(node, 0) for node in answer["fits"]]
-        if found != normalized:
-            yield f"score {name}", normalized, found
+        obj = [by_plugin.get(name, {}).get(node, 0) for node in answer["fits"]]
+        if obj != normalized:
+            yield f"score {name}", normalized, obj
     totals = dict(zip(fits, decision.totals.tolist(), strict=True))
-    found = [totals[node] for node in answer["fits"]]
-    if found != answer["total"]:
-        yield "total", answer["total"], found
+    obj = [totals[node] for node in answer["fits"]]
+    if obj != answer["total"]:
+        yield "total", answer["total"], obj
     best = {node for node, total in zip(answer["fits"], answer["total"], strict=True) if total == max(answer["total"])}
     if decision.node not in best:
         yield "node", sorted(best), decision.node

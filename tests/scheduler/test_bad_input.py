@@ -105,15 +105,15 @@ def custom(name: str, do: str = "", **spec: Any) -> Object:
 
 
 async def condition_of(cluster: Cluster, name: str) -> tuple[str, str]:
-    found = await cluster.client.get("v1/Pod", name)
-    conditions = (found.get("status") or {}).get("conditions") or ()
+    obj = await cluster.client.get("v1/Pod", name)
+    conditions = (obj.get("status") or {}).get("conditions") or ()
     condition: Object = next((known for known in conditions if known["type"] == "PodScheduled"), {})
     return condition.get("reason", ""), condition.get("message", "")
 
 
 async def node_of(cluster: Cluster, name: str) -> str:
-    found: str = (await cluster.client.get("v1/Pod", name))["spec"].get("nodeName", "")
-    return found
+    obj: str = (await cluster.client.get("v1/Pod", name))["spec"].get("nodeName", "")
+    return obj
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ async def test_a_plug_in_that_fails_for_a_pod_is_named_and_others_go_on(
     await cluster.client.create(custom("broken", do))
     await cluster.client.create(custom("good"))
     await cluster.settle()
-    reason, found = await condition_of(cluster, "broken")
+    reason, result = await condition_of(cluster, "broken")
     assert reason == "SchedulerError"
-    assert message in found
+    assert message in result
     assert await node_of(cluster, "good")
     assert not await node_of(cluster, "broken")
 
@@ -365,9 +365,9 @@ async def test_a_pod_with_more_terms_than_a_decision_has_time_for_is_refused_and
     await cluster.client.create(pod("most", **spec(most)))
     await cluster.settle()
     assert await node_of(cluster, "most")
-    reason, found = await condition_of(cluster, "many")
+    reason, result = await condition_of(cluster, "many")
     assert reason == "Unschedulable"
-    assert message in found
+    assert message in result
 
 
 async def test_labels_that_no_node_has_are_not_kept(cluster: Cluster) -> None:

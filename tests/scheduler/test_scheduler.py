@@ -19,13 +19,15 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 async def node_of(cluster: Cluster, name: str) -> str:
-    found: str = (await cluster.client.get("v1/Pod", name))["spec"].get("nodeName", "")
-    return found
+    obj: str = (await cluster.client.get("v1/Pod", name))["spec"].get("nodeName", "")
+    return obj
 
 
 def scheduled(obj: Object) -> Object:
-    found: Object = next(condition for condition in obj["status"]["conditions"] if condition["type"] == "PodScheduled")
-    return found
+    current: Object = next(
+        condition for condition in obj["status"]["conditions"] if condition["type"] == "PodScheduled"
+    )
+    return current
 
 
 async def test_pods_are_spread_over_the_nodes(cluster: Cluster) -> None:

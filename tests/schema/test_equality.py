@@ -47,9 +47,9 @@ def test_values_are_the_same_if_they_are_written_the_same(first: Any, second: An
 )
 def test_one_becomes_true_where_no_schema_says_what_stands_there(schema: Schema) -> None:
     old, new = ({"spec": {"values": {"on": value, "off": 0}}} for value in (1, True))
-    found = find_changes(old, new, schema)
-    assert found.modified == {"f:spec": {"f:values": {"f:on": {}}}}
-    assert (found.added, found.removed) == ({}, {})
+    result = find_changes(old, new, schema)
+    assert result.modified == {"f:spec": {"f:values": {"f:on": {}}}}
+    assert (result.added, result.removed) == ({}, {})
 
 
 @pytest.mark.parametrize(

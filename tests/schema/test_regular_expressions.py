@@ -51,8 +51,8 @@ class Use(NamedTuple):
         given: Any = text.encode() if isinstance(self.pattern.pattern, bytes) else text
         if self.method == "sub":
             return self.pattern.sub(given[:0], given)
-        found = getattr(self.pattern, self.method)(given)
-        return sum(1 for _ in found) if self.method == "finditer" else found
+        result = getattr(self.pattern, self.method)(given)
+        return sum(1 for _ in result) if self.method == "finditer" else result
 
 
 def modules() -> Iterator[ModuleType]:
@@ -66,12 +66,12 @@ def uses_in(module: ModuleType) -> Iterator[Use]:
     parents = {child: parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
     for node in ast.walk(tree):
         match node:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id="re"), attr=called)) if called in METHODS | {"compile"}:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="re"), attr=calls)) if calls in METHODS | {"compile"}:
                 if _function_of(node, parents) == "_match_whole":
                     continue
-                arguments = node.args if called == "compile" else node.args[:1]
+                arguments = node.args if calls == "compile" else node.args[:1]
                 pattern = re.compile(*(_value(argument, module) for argument in arguments))
-                for method in sorted(_methods(node, called, parents, tree)):
+                for method in sorted(_methods(node, calls, parents, tree)):
                     yield Use(f"{module.__name__}:{node.lineno}", pattern, method)
             case ast.Call(func=ast.Name(id="_match_whole"), args=[argument]):  # A function that compiles its argument.
                 pattern = re.compile(_value(argument, module), re.ASCII)
@@ -90,20 +90,20 @@ def _function_of(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str:
     return ""
 
 
-def _methods(node: ast.Call, called: str, parents: dict[ast.AST, ast.AST], tree: ast.AST) -> set[str]:
+def _methods(node: ast.Call, calls: str, parents: dict[ast.AST, ast.AST], tree: ast.AST) -> set[str]:
     """Return the methods that are called on the expression: `match`, if it is passed on."""
-    if called != "compile":
-        return {called}
+    if calls != "compile":
+        return {calls}
     match parents[node]:
         case ast.Attribute(attr=method):
             return {method}
         case ast.Assign(targets=[ast.Name(id=name)]):
-            found = {
+            result = {
                 use.attr
                 for use in ast.walk(tree)
                 if isinstance(use, ast.Attribute) and isinstance(use.value, ast.Name) and use.value.id == name
             }
-            return found & METHODS or {"match"}
+            return result & METHODS or {"match"}
     return {"match"}
 
 

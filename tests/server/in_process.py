@@ -136,10 +136,10 @@ class Watch:
         return rest
 
     async def until(self, is_last: Callable[[Object], bool]) -> list[Object]:
-        found = [await self.next()]
-        while not is_last(found[-1]):
-            found.append(await self.next())
-        return found
+        result = [await self.next()]
+        while not is_last(result[-1]):
+            result.append(await self.next())
+        return result
 
     def close(self) -> None:
         self.stream.finish()

@@ -178,9 +178,9 @@ async def test_a_flow_schema_says_whether_its_priority_level_exists(api: InProce
     limited = {"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}}
     level = {"metadata": {"name": "mine"}, "spec": {"type": "Limited", "limited": limited}}
     await api.made(f"{group}/prioritylevelconfigurations", level)
-    found = (await watch.until(reports("False", "Found")))[-1]["object"]["status"]["conditions"][0]
+    current = (await watch.until(reports("False", "Found")))[-1]["object"]["status"]["conditions"][0]
     message = 'This FlowSchema references the PriorityLevelConfiguration object named "mine" and it exists'
-    assert found["message"] == message
+    assert current["message"] == message
     row = (await api.get(f"{group}/flowschemas/mine", accept=TABLE)).json["rows"][0]
     assert row["cells"][5] == "False"
     await api.delete(f"{group}/prioritylevelconfigurations/mine")
@@ -194,10 +194,10 @@ async def test_a_creator_owns_the_defaults_whatever_was_applied_before(api: InPr
     assert owned(made)["f:spec"]["f:strategy"]["f:type"] == {}
 
 
-@pytest.mark.parametrize("said", ["", None])
-async def test_a_patch_may_say_that_it_has_seen_nothing(api: InProcess, said: str | None) -> None:
+@pytest.mark.parametrize("message", ["", None])
+async def test_a_patch_may_say_that_it_has_seen_nothing(api: InProcess, message: str | None) -> None:
     await api.made(CONFIG_MAPS, config_map())
-    patch = {"metadata": {"resourceVersion": said}, "data": {"a": "b"}}
+    patch = {"metadata": {"resourceVersion": message}, "data": {"a": "b"}}
     assert (await api.patch(f"{CONFIG_MAPS}/settings", patch)).json["data"] == {"a": "b"}
     stale = await api.patch(f"{CONFIG_MAPS}/settings", {"metadata": {"resourceVersion": "1"}})
     assert stale.status == 409
@@ -223,12 +223,12 @@ async def test_a_deletion_timestamp_that_a_client_sets_is_ignored(api: InProcess
     assert kept["deletionTimestamp"] == leaving["deletionTimestamp"], "who leaves it out changes nothing"
 
 
-@pytest.mark.parametrize("said", [[], [{}]])
-async def test_an_empty_list_of_managers_is_one_that_is_reset(api: InProcess, said: Any) -> None:
+@pytest.mark.parametrize("message", [[], [{}]])
+async def test_an_empty_list_of_managers_is_one_that_is_reset(api: InProcess, message: Any) -> None:
     await api.made(CONFIG_MAPS, config_map(data={"a": "b"}))
     kept = await api.patch(f"{CONFIG_MAPS}/settings", {"metadata": {"managedFields": None}})
     assert owned(kept.json) == {"f:data": {".": {}, "f:a": {}}}
-    reset = await api.patch(f"{CONFIG_MAPS}/settings", {"metadata": {"managedFields": said}})
+    reset = await api.patch(f"{CONFIG_MAPS}/settings", {"metadata": {"managedFields": message}})
     assert "managedFields" not in reset.json["metadata"]
 
 
@@ -421,7 +421,7 @@ async def test_a_deletion_is_reported_in_yaml_to_who_asks_for_it(api: InProcess)
 
 
 @pytest.mark.parametrize(
-    ("target", "made", "found"),
+    ("target", "made", "value"),
     [
         (CONFIG_MAPS, config_map("web"), "labels finalizers finalizers[0]"),
         (DEPLOYMENTS, deployment(), "labels finalizers finalizers[0]"),
@@ -432,12 +432,12 @@ async def test_a_deletion_is_reported_in_yaml_to_who_asks_for_it(api: InProcess)
     ],
 )
 async def test_each_error_of_metadata_is_reported_once(
-    api: InProcess, target: str, made: dict[str, Any], found: str
+    api: InProcess, target: str, made: dict[str, Any], value: str
 ) -> None:
     await api.made(target, {"metadata": {"name": "web"}, **made})
     refused = await api.patch(f"{target}/web", {"metadata": {"labels": {"a b": "c"}, "finalizers": ["x y"]}})
     causes = refused.json["details"]["causes"]
-    assert [cause["field"] for cause in causes] == [f"metadata.{field}" for field in found.split()]
+    assert [cause["field"] for cause in causes] == [f"metadata.{field}" for field in value.split()]
 
 
 @pytest.mark.parametrize(

@@ -43,19 +43,19 @@ def binding(name: str, node: str) -> Object:
 
 async def bind(client: Client, *bindings: Object) -> list[str]:
     """Bind pods at once; return the messages of their errors."""
-    found = await client.create_many(POD, bindings, namespace="default", subresource="binding")
-    assert found is not None
-    return [str(error) if error is not None else "" for error in found]
+    result = await client.create_many(POD, bindings, namespace="default", subresource="binding")
+    assert result is not None
+    return [str(error) if error is not None else "" for error in result]
 
 
 @in_process_only
 async def test_each_object_of_a_batch_is_stored_or_has_its_own_error(cluster: Cluster) -> None:
     await cluster.client.create(event("b"))
-    found = await cluster.client.create_many(
+    result = await cluster.client.create_many(
         "v1/Event", [event("a"), event("b"), event("c", type="Odd/", reportingComponent="x")], namespace="default"
     )
-    assert found is not None
-    assert [type(error).__name__ for error in found] == ["NoneType", "AlreadyExists", "NoneType"]
+    assert result is not None
+    assert [type(error).__name__ for error in result] == ["NoneType", "AlreadyExists", "NoneType"]
     made = await cluster.client.get("v1/Event", "a", namespace="default")
     assert made["metadata"]["managedFields"][0]["manager"] == cluster.client.field_manager
     assert made["metadata"]["uid"]
@@ -67,8 +67,8 @@ async def test_pods_are_bound_at_once_and_each_conflict_is_reported(cluster: Clu
         await cluster.client.create(pod(name))
     await cluster.client.patch(POD, "b", {"status": {"nominatedNodeName": "n2"}}, subresource="status")
     before = (await cluster.client.get(POD, "a"))["metadata"]["managedFields"]
-    found = await bind(cluster.client, binding("a", "n1"), binding("b", "n1"), binding("gone", "n1"))
-    assert found == ["", "", 'pods "gone" not found']
+    result = await bind(cluster.client, binding("a", "n1"), binding("b", "n1"), binding("gone", "n1"))
+    assert result == ["", "", 'pods "gone" not found']
     assert "already assigned to node" in (await bind(cluster.client, binding("a", "n2")))[0]
     first, second = [await cluster.client.get(POD, name) for name in ("a", "b")]
     assert [obj["spec"]["nodeName"] for obj in (first, second)] == ["n1", "n1"]
@@ -112,9 +112,9 @@ async def test_each_patch_of_a_batch_merges_or_has_its_own_error(cluster: Cluste
         POD, "a", condition("a", "example.com/one"), form="strategic", subresource="status", namespace="default"
     )
     patches = [condition("a", "example.com/two"), condition("b", "Ready", uid="another"), condition("gone", "Ready")]
-    found = await cluster.client.patch_many(POD, patches, namespace="default", subresource="status")
-    assert found is not None
-    assert [type(error).__name__ for error in found] == ["NoneType", "Invalid", "NotFound"]
+    result = await cluster.client.patch_many(POD, patches, namespace="default", subresource="status")
+    assert result is not None
+    assert [type(error).__name__ for error in result] == ["NoneType", "Invalid", "NotFound"]
     changed = await cluster.client.get(POD, "a")
     assert {condition["type"] for condition in changed["status"]["conditions"]} == {
         "example.com/one",
@@ -134,9 +134,9 @@ async def test_each_object_of_a_batch_is_deleted_marked_or_has_its_own_error(clu
         if name == "b":
             made["metadata"]["finalizers"] = ["example.com/held"]
         uids[name] = (await cluster.client.create(made))["metadata"]["uid"]
-    found = await cluster.client.delete_many(POD, {**uids, "c": "another", "gone": "x"}, namespace="default")
-    assert found is not None
-    assert [type(error).__name__ for error in found] == ["NoneType", "NoneType", "Conflict", "NotFound"]
+    result = await cluster.client.delete_many(POD, {**uids, "c": "another", "gone": "x"}, namespace="default")
+    assert result is not None
+    assert [type(error).__name__ for error in result] == ["NoneType", "NoneType", "Conflict", "NotFound"]
     left = {obj["metadata"]["name"]: obj for obj in await cluster.client.list(POD, namespace="default")}
     assert set(left) == {"b", "c"}
     assert "deletionTimestamp" in left["b"]["metadata"]
@@ -169,9 +169,9 @@ async def test_each_replacement_of_a_batch_is_stored_or_has_its_own_error(cluste
     await cluster.client.patch(AUTOSCALER, "c", {"metadata": {"labels": {"by": "another"}}}, namespace="default")
     gone = with_status({**made[0], "metadata": {**made[0]["metadata"], "name": "gone"}})
     batch = [with_status(made[0]), with_status(made[2]), gone]
-    found = await cluster.client.update_many(AUTOSCALER, batch, namespace="default", subresource="status")
-    assert found is not None
-    assert [type(error).__name__ for error in found] == ["NoneType", "Conflict", "NotFound"]
+    result = await cluster.client.update_many(AUTOSCALER, batch, namespace="default", subresource="status")
+    assert result is not None
+    assert [type(error).__name__ for error in result] == ["NoneType", "Conflict", "NotFound"]
     changed = await cluster.client.get(AUTOSCALER, "a", namespace="default")
     assert (changed["status"], changed["spec"]["maxReplicas"]) == (single["status"], 3)
     owners = [obj["metadata"]["managedFields"] for obj in (changed, single)]

@@ -148,7 +148,7 @@ async def test_selectors_that_make_no_sense_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("name", "selector", "told"),
+    ("name", "selector", "message"),
     [
         ("fieldSelector", {"rawSelector": "a=b=c"}, "ignored"),
         ("labelSelector", {"rawSelector": "a in ("}, "ignored"),
@@ -174,11 +174,11 @@ async def test_selectors_that_make_no_sense_are_refused(
     ],
 )
 async def test_an_invalid_selector_is_refused_with_the_part_that_is_wrong(
-    api: InProcess, name: str, selector: Object, told: str
+    api: InProcess, name: str, selector: Object, message: str
 ) -> None:
     body = question("SubjectAccessReview", {"user": "bob", "resourceAttributes": {**PODS, name: selector}})
     status = (await api.made(f"{AUTHORIZATION}/subjectaccessreviews", body))["status"]
-    expected = {"evaluationError": f"spec.resourceAttributes.{name} {told} due to parse error"} if told else {}
+    expected = {"evaluationError": f"spec.resourceAttributes.{name} {message} due to parse error"} if message else {}
     assert status == {"allowed": False, **expected}
 
 

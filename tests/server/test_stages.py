@@ -56,9 +56,9 @@ def request_of(method: str, target: str, body: object = None, headers: dict[byte
 
 
 async def answered(answer: Answer | Awaitable[Answer]) -> Answer:
-    found = await answer if isinstance(answer, Awaitable) else answer
-    assert found.status < 300, found
-    return found
+    result = await answer if isinstance(answer, Awaitable) else answer
+    assert result.status < 300, result
+    return result
 
 
 async def test_a_write_a_read_and_a_batch_pass_the_stages_in_one_order() -> None:

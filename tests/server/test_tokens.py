@@ -65,6 +65,6 @@ async def test_headers_of_proxies_mean_nothing_from_others(api: InProcess) -> No
 async def test_token_keys_are_published(api: InProcess) -> None:
     keys = (await api.get("/openid/v1/jwks")).json["keys"]
     assert [(key["kty"], key["crv"], key["alg"], "d" in key) for key in keys] == [("EC", "P-256", "ES256", False)]
-    found = await api.get("/.well-known/openid-configuration", host="api.example:6443")
-    assert found.json["jwks_uri"] == "https://api.example:6443/openid/v1/jwks"
-    assert found.header("cache-control") == ["public, max-age=3600"]
+    obj = await api.get("/.well-known/openid-configuration", host="api.example:6443")
+    assert obj.json["jwks_uri"] == "https://api.example:6443/openid/v1/jwks"
+    assert obj.header("cache-control") == ["public, max-age=3600"]

@@ -20,10 +20,10 @@ async def test_beyond_the_limit_long_warnings_are_cut_and_the_rest_is_dropped(
     api: InProcess, length: int, count: int
 ) -> None:
     unknown = {f"{number:03}".ljust(length, "x"): 1 for number in range(500)}
-    found = texts((await api.post(CONFIG_MAPS, {"metadata": {"name": "odd"}, **unknown})).header("warning"))
-    assert len(found) == count
-    assert all(len(text.replace("\\", "")) <= 256 for text in found)
-    assert [text[len('unknown field \\"') :][:3] for text in found] == [f"{number:03}" for number in range(count)]
+    result = texts((await api.post(CONFIG_MAPS, {"metadata": {"name": "odd"}, **unknown})).header("warning"))
+    assert len(result) == count
+    assert all(len(text.replace("\\", "")) <= 256 for text in result)
+    assert [text[len('unknown field \\"') :][:3] for text in result] == [f"{number:03}" for number in range(count)]
 
 
 async def test_twelve_thousand_warnings_take_no_more_room(api: InProcess) -> None:

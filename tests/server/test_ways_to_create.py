@@ -68,7 +68,7 @@ def short(reply: Reply) -> str:
 
 @pytest.mark.parametrize("way", WAYS, ids=[way["way"] for way in WAYS])
 async def test_a_way_to_create_needs_the_verbs_that_kubernetes_asks_for(way: dict[str, Any]) -> None:
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     path = way["path"].partition("?")[0]
     async with control_plane() as api:
         await prepare(api)
@@ -78,5 +78,5 @@ async def test_a_way_to_create_needs_the_verbs_that_kubernetes_asks_for(way: dic
             if "/new" in path and way["resource"].count("/") == 0:
                 await api.delete(path.removesuffix("/status").removesuffix("/scale"))
             await api.delete(f"{NAMESPACE}/configmaps/new")
-            found[verbs] = short(await user.call(way["method"], way["path"], way["body"], way["content_type"]))
-    assert found == way["answers"]
+            results[verbs] = short(await user.call(way["method"], way["path"], way["body"], way["content_type"]))
+    assert results == way["answers"]

@@ -17,9 +17,9 @@ async def test_the_history_is_limited_by_its_size() -> None:
         await anext(aiter(store.watch("/", since=50)))
     changes = await anext(aiter(store.watch("/", since=store.compacted)))
     assert [change.revision for change in changes] == list(range(store.compacted + 1, 101))
-    found = await store.get("/a")
-    assert found is not None
-    assert found.value == b"0099" * 250
+    obj = await store.get("/a")
+    assert obj is not None
+    assert obj.value == b"0099" * 250
 
 
 async def test_new_objects_alone_do_not_shorten_the_history() -> None:

@@ -231,8 +231,8 @@ async def test_a_lost_lease_has_another_holder(cluster: Cluster) -> None:
     cluster.faults.lose_lease("rival", name="leader", times=1)
     with pytest.raises(errors.Conflict):
         await cluster.client.update(made)
-    found = await cluster.client.get("coordination.k8s.io/v1/Lease", "leader")
-    assert found["spec"]["holderIdentity"] == "rival"
+    obj = await cluster.client.get("coordination.k8s.io/v1/Lease", "leader")
+    assert obj["spec"]["holderIdentity"] == "rival"
 
 
 async def test_a_webhook_that_fails_stops_writes(cluster: Cluster) -> None:
@@ -288,11 +288,11 @@ async def test_faults_do_not_reach_the_next_test() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [({"probability": 2.0}, "from 0 to 1, not 2"), ({"verbs": "get"}, "a fault has no option verbs; expected verb,")],
 )
-async def test_a_bad_rule_is_refused(cluster: Cluster, options: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+async def test_a_bad_rule_is_refused(cluster: Cluster, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         cluster.faults.conflict(**options)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="500, 503 or 504"):
         cluster.faults.error(418)

@@ -156,23 +156,23 @@ async def test_forks_beside_many_writers_are_whole_and_stay_as_they_were(prepare
         forks.append((fork, await many_in(fork), fork.plane.store.revision))
     await writing
     assert await many_in(prepared) == names
-    counts = [len(found) for _, found, _ in forks]
+    counts = [len(result) for _, result, _ in forks]
     assert counts == sorted(counts)
     assert any(0 < count < len(names) for count in counts), "no fork was made between the writes"
-    for fork, found, revision in forks[:: max(1, len(forks) // 8)]:
-        assert (await many_in(fork), fork.plane.store.revision) == (found, revision)
+    for fork, result, revision in forks[:: max(1, len(forks) // 8)]:
+        assert (await many_in(fork), fork.plane.store.revision) == (result, revision)
         stored = {record.key for record in (await fork.plane.store.list("/registry/core/configmaps/default/")).records}
-        assert {key.rpartition("/")[2] for key in stored if "/many-" in key} == found, "the cache equals the store"
-        for name in sorted(names - found)[:1]:
+        assert {key.rpartition("/")[2] for key in stored if "/many-" in key} == result, "the cache equals the store"
+        for name in sorted(names - result)[:1]:
             await fork.client.create(config_map(name))
     for fork, _, _ in forks:
         await fork.close()
 
 
 async def many_in(cluster: Cluster) -> set[str]:
-    found = await cluster.client.list("v1/ConfigMap", namespace="default")
-    assert all(obj["metadata"].get("uid") for obj in found)
-    return {obj["metadata"]["name"] for obj in found if obj["metadata"]["name"].startswith("many-")}
+    objects = await cluster.client.list("v1/ConfigMap", namespace="default")
+    assert all(obj["metadata"].get("uid") for obj in objects)
+    return {obj["metadata"]["name"] for obj in objects if obj["metadata"]["name"].startswith("many-")}
 
 
 async def test_simulated_nodes_go_on_in_a_fork(cluster: Cluster) -> None:

@@ -80,7 +80,7 @@ async def test_a_recording_that_is_cut_off_is_read_up_to_there(path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (b"", "is not a recording of pinnace record"),
         (b'{"format":"pinnace-recording/1"}\n{"type":1}\n', "line 2"),
@@ -88,9 +88,9 @@ async def test_a_recording_that_is_cut_off_is_read_up_to_there(path: Path) -> No
     ],
     ids=["empty", "no object", "no json"],
 )
-def test_a_file_that_is_no_recording_is_named(text: bytes, said: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_recording_is_named(text: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "r.jsonl").write_bytes(text)
-    with pytest.raises(BadRecording, match=said):
+    with pytest.raises(BadRecording, match=message):
         read_recording(tmp_path / "r.jsonl")
 
 

@@ -25,9 +25,9 @@ def stocker() -> Operator:
     operator = Operator("stocker")
 
     @operator.reconcile(Shop)
-    async def reconcile(found: Shop, ctx: Context) -> None:
+    async def reconcile(actual: Shop, ctx: Context) -> None:
         ctx.event("Stocking", "the stock is filled")
-        await ctx.client.create(config_map(f"{found.name}-stock"))
+        await ctx.client.create(config_map(f"{actual.name}-stock"))
 
     return operator
 
@@ -58,8 +58,8 @@ async def test_a_timeline_has_writes_events_reconciles_and_faults_in_their_order
     fault = "conflict: create configmaps default/corner-stock by stocker"
     event = "Normal Stocking: Shop default/corner by stocker"
     for between in (fault, event):  # Events are written in the background, so these two are in either order.
-        found = [text.index(wanted) for wanted in (*first, between, *second)]
-        assert found == sorted(found), text
+        result = [text.index(wanted) for wanted in (*first, between, *second)]
+        assert result == sorted(result), text
 
 
 async def test_an_interrupted_reconcile_is_shown_as_such() -> None:
@@ -78,16 +78,16 @@ class Cells(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[list[str]] = []
+        self.cells: list[list[str]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        if tag == "div" and found.get("style"):
-            self.found.append([found["class"] or "", found["style"] or "", ""])
+        result = dict(attrs)
+        if tag == "div" and result.get("style"):
+            self.cells.append([result["class"] or "", result["style"] or "", ""])
 
     def handle_data(self, data: str) -> None:
-        if self.found:
-            self.found[-1][2] += data
+        if self.cells:
+            self.cells[-1][2] += data
 
 
 def test_a_picture_has_a_lane_for_each_program_and_bars_for_reconciles() -> None:
@@ -99,7 +99,7 @@ def test_a_picture_has_a_lane_for_each_program_and_bars_for_reconciles() -> None
     parser = Cells()
     page = render_html(entries, "a & b")
     parser.feed(page)
-    cells = [(style, place, text.strip()) for style, place, text in parser.found]
+    cells = [(style, place, text.strip()) for style, place, text in parser.cells]
     assert [cell for cell in cells if cell[0].partition(" ")[0] in ("entry", "span", "caption")] == [
         ("entry created", "grid-column: 2; grid-row: 2", "created shops <corner>"),
         ("span reconcile", "grid-column: 3; grid-row: 3 / 5", ""),

@@ -87,9 +87,9 @@ def _settings(plugin: Object, path: Path, *, group: str, kind: str, versions: Se
         return decode(read_file(own_path), own_path, kind=kind, versions=versions, fields=fields, group=group)
     served = [f"{group}/{version}" for version in versions]
     if own.get("kind") != kind or own.get("apiVersion") not in served:
-        found = f"found kind {own.get('kind')} of {own.get('apiVersion')}"
+        actual = f"found kind {own.get('kind')} of {own.get('apiVersion')}"
         expected = f"expected kind {kind} of apiVersion {' or '.join(served)}"
-        raise ConfigurationError(f"{path}: {plugin['name']}: {expected}, {found}")
+        raise ConfigurationError(f"{path}: {plugin['name']}: {expected}, {actual}")
     check_fields(own, path, structure(apiVersion=TEXT, kind=TEXT, **fields))
     return own
 
@@ -121,10 +121,10 @@ def _level(defaults: Object, mode: str, errors: list[FieldError]) -> Level:
     level, version = defaults.get(mode) or "privileged", defaults.get(f"{mode}-version") or "latest"
     if level not in STRICTNESS:
         errors.append(invalid(f"defaults.{mode}", level, f"must be one of {', '.join(STRICTNESS)}"))
-    found = _version(version)
-    if version != "latest" and not found:
+    match = _version(version)
+    if version != "latest" and not match:
         errors.append(invalid(f"defaults.{mode}-version", version, 'must be "latest" or "v1.x"'))
-    return Level(level, int(found[1]) if found else None)
+    return Level(level, int(match[1]) if match else None)
 
 
 def _name_errors(exempted: Sequence[str], path: str, name_errors: Callable[[str], list[str]]) -> Iterator[FieldError]:
@@ -142,7 +142,7 @@ def _read_resource_quota(plugin: Object, reading: _Reading) -> None:
     group = "apiserver.config.k8s.io"
     kind, versions = "ResourceQuotaConfiguration", ("v1",)
     settings = _settings(plugin, reading.path, group=group, kind=kind, versions=versions, fields=limited)
-    found = []
+    resources = []
     for number, entry in enumerate(settings.get("limitedResources") or ()):
         at = f"limitedResources[{number}]"
         if not entry.get("resource"):
@@ -151,8 +151,8 @@ def _read_resource_quota(plugin: Object, reading: _Reading) -> None:
             error = f"quotas are not required by scope here; {_REMEDY}, or use matchContains"
             reading.errors.append(invalid(f"{at}.matchScopes", entry["matchScopes"], error))
         place = (entry.get("apiGroup", ""), entry.get("resource", ""))
-        found.append(LimitedResource(place, tuple(entry.get("matchContains") or ())))
-    reading.settings.limited_resources = tuple(found)
+        resources.append(LimitedResource(place, tuple(entry.get("matchContains") or ())))
+    reading.settings.limited_resources = tuple(resources)
 
 
 def _read_webhooks(plugin: Object, reading: _Reading) -> None:

@@ -73,8 +73,8 @@ class _Lazy(dict[str, Any]):
                 raise CelError(str(program))
             value = self[name] = self.budget.evaluate(program)
         except CelError as err:
-            shown = name.partition(".")[2]
-            raise CelError(f'composited variable "{shown}" fails to evaluate: {err}') from None
+            variable = name.partition(".")[2]
+            raise CelError(f'composited variable "{variable}" fails to evaluate: {err}') from None
         return value
 
 
@@ -144,10 +144,10 @@ def try_compile(expression: str, more: Mapping[str, Variable] | None = None) -> 
         return err
 
 
-def read_conditions(said: Sequence[Mapping[str, Any]] | None) -> tuple[Condition, ...]:
+def read_conditions(entries: Sequence[Mapping[str, Any]] | None) -> tuple[Condition, ...]:
     return tuple(
         Condition(condition.get("name", ""), condition["expression"], try_compile(condition["expression"]))
-        for condition in said or ()
+        for condition in entries or ()
     )
 
 

@@ -72,13 +72,13 @@ class AdmissionMetrics:
     ) -> None:
         """Count a call. `labels`: the webhook's name, the operation and the type. `error_type` is empty if allowed."""
         name, operation, type = labels
-        shown = str(min(code, _HIGHEST_CODE))
+        status = str(min(code, _HIGHEST_CODE))
         call = (("name", name), ("operation", operation), ("rejected", str(is_rejected).lower()), ("type", type))
         self.webhooks.of(call).observe(seconds)
-        self.counts[WEBHOOK_REQUESTS][("code", shown), *call] += 1
+        self.counts[WEBHOOK_REQUESTS][("code", status), *call] += 1
         if error_type and is_rejected:
             rejection = (("error_type", error_type), ("name", name), ("operation", operation))
-            self.counts[WEBHOOK_REJECTIONS][*rejection, ("rejection_code", shown), ("type", type)] += 1
+            self.counts[WEBHOOK_REJECTIONS][*rejection, ("rejection_code", status), ("type", type)] += 1
         elif error_type:
             self.counts[WEBHOOK_FAIL_OPEN][("name", name), ("type", type)] += 1
 

@@ -29,8 +29,8 @@ class Permissions:
     ) -> str:
         """Return the denial message; empty when allowed."""
         action = Action(verb, "", group, resource, subresource, namespace, name)
-        found = self._authorizer.decide(user, action)
-        decision = found if isinstance(found, Decision) else await found
+        decided = self._authorizer.decide(user, action)
+        decision = decided if isinstance(decided, Decision) else await decided
         return "" if decision.is_allowed else str(forbidden_error(user, action, decision.reason))
 
 

@@ -83,14 +83,14 @@ class Matcher:
     names_matter: bool = field(default=False)
 
     @classmethod
-    def read(cls, said: Mapping[str, Any], *, rules: str = "rules") -> Matcher:
-        included, excluded = said.get(rules) or (), said.get("excludeResourceRules") or ()
+    def read(cls, constraints: Mapping[str, Any], *, rules: str = "rules") -> Matcher:
+        included, excluded = constraints.get(rules) or (), constraints.get("excludeResourceRules") or ()
         return cls(
             rules=included,
             exclusions=excluded,
-            namespaces=from_object(said.get("namespaceSelector") or {}),
-            objects=from_object(said.get("objectSelector") or {}),
-            takes_equivalents=said.get("matchPolicy", "Equivalent") == "Equivalent",
+            namespaces=from_object(constraints.get("namespaceSelector") or {}),
+            objects=from_object(constraints.get("objectSelector") or {}),
+            takes_equivalents=constraints.get("matchPolicy", "Equivalent") == "Equivalent",
             names_matter=any(rule.get("resourceNames") for rule in (*included, *excluded)),
         )
 
@@ -208,10 +208,10 @@ def namespace_labels(review: Review, namespaces: WatchedObjects) -> Mapping[str,
         return obj["metadata"].get("labels") or {}
     if not review.namespace:
         return None
-    found = namespaces.get(review.namespace)
-    if found is None:
+    stored = namespaces.get(review.namespace)
+    if stored is None:
         raise errors.NotFound(group="", plural="namespaces", name=review.namespace)
-    return found["metadata"].get("labels") or {}
+    return stored["metadata"].get("labels") or {}
 
 
 def is_namespace(resource: Resource) -> bool:
@@ -248,15 +248,15 @@ async def convert_for_review(obj: Object | None, resource: Resource, target: Res
     """Return a copy of a review's object in the version of the target."""
     if obj is None:
         return None
-    shown = deep_copy(obj)
-    if is_message(shown, resource):
-        return shown
+    converted_obj = deep_copy(obj)
+    if is_message(converted_obj, resource):
+        return converted_obj
     if target.custom is not None:
-        if shown.get("apiVersion") != target.kind.api_version:
-            converted = target.custom.to_served([shown])
-            shown = (converted if isinstance(converted, list) else await converted)[0]
-        return shown
-    return to_version(shown, target)
+        if converted_obj.get("apiVersion") != target.kind.api_version:
+            converted = target.custom.to_served([converted_obj])
+            converted_obj = (converted if isinstance(converted, list) else await converted)[0]
+        return converted_obj
+    return to_version(converted_obj, target)
 
 
 def to_version(obj: Object, resource: Resource) -> Object:
@@ -272,24 +272,24 @@ def is_message(obj: Object, resource: Resource) -> bool:
     return obj.get("kind") not in (None, resource.kind.name, resource.stored.name)
 
 
-async def put_back(shown: Object, review: Review, target: Resource) -> None:
+async def put_back(changed: Object, review: Review, target: Resource) -> None:
     """Copy the changed object from the webhook's version back into the review."""
     new = review.changed
     if is_message(new, review.resource):
         new.clear()
-        new.update(shown)
+        new.update(changed)
         return
     if target.custom is not None:
-        if shown.get("apiVersion") != new.get("apiVersion") and review.resource.custom is not None:
-            converted = review.resource.custom.to_served([shown])
-            shown = (converted if isinstance(converted, list) else await converted)[0]
+        if changed.get("apiVersion") != new.get("apiVersion") and review.resource.custom is not None:
+            converted = review.resource.custom.to_served([changed])
+            changed = (converted if isinstance(converted, list) else await converted)[0]
     else:
         if target.kind != target.stored and target.is_converted:
-            shown = target.to_stored(shown)
+            changed = target.to_stored(changed)
         for name in ("apiVersion", "kind"):
             if name in new:
-                shown[name] = new[name]
+                changed[name] = new[name]
             else:
-                shown.pop(name, None)
+                changed.pop(name, None)
     new.clear()
-    new.update(shown)
+    new.update(changed)

@@ -45,8 +45,8 @@ class KeptByNamespace:
             return []
         known = self._known.get(namespace)
         if known is None:
-            found = (self._objects.get(key) for key in sorted(keys))
-            known = self._known[namespace] = [obj for obj in found if obj is not None]
+            stored = (self._objects.get(key) for key in sorted(keys))
+            known = self._known[namespace] = [obj for obj in stored if obj is not None]
         return known
 
     def _changed(self, key: str) -> None:

@@ -118,7 +118,7 @@ class StaticManifests:
         self.times[status] = self._clock.now().timestamp()
 
     def _load(self) -> tuple[dict[str, dict[str, Object]], str]:
-        found: dict[str, dict[str, Object]] = {plural: {} for plural in PLUGINS[self.plugin]}
+        by_plural: dict[str, dict[str, Object]] = {plural: {} for plural in PLUGINS[self.plugin]}
         files: dict[tuple[str, str], Path] = {}
         digest, has_data = hashlib.sha256(), False
         for path in self._paths():
@@ -131,11 +131,11 @@ class StaticManifests:
                 for resource, obj in self._accept(document, path):
                     name = _checked_name(obj, path, files.get((resource.plural, _name_of(obj))))
                     files[resource.plural, name] = path
-                    found[resource.plural][name] = obj
+                    by_plural[resource.plural][name] = obj
         if self.plugin.endswith("Policy"):
-            policies, bindings = (found[plural] for plural in PLUGINS[self.plugin])
+            policies, bindings = (by_plural[plural] for plural in PLUGINS[self.plugin])
             _check_references(policies, bindings)
-        return found, f"sha256:{digest.hexdigest()}" if has_data else ""
+        return by_plural, f"sha256:{digest.hexdigest()}" if has_data else ""
 
     def _paths(self) -> list[Path]:
         try:
@@ -189,8 +189,8 @@ class WithManifests:
         self._plural = plural
 
     def get(self, key: str) -> Object | None:
-        found = self._manifests.objects(self._plural).get(key)
-        return deep_copy(found) if found is not None else self._objects.get(key)
+        manifest = self._manifests.objects(self._plural).get(key)
+        return deep_copy(manifest) if manifest is not None else self._objects.get(key)
 
     def items(self) -> Iterable[tuple[str, Object]]:
         yield from self._manifests.objects(self._plural).items()

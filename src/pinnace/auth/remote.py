@@ -136,8 +136,8 @@ def _named(entries: Any, name: Any) -> Mapping[str, Any]:
     """Return the entry of that name; the only entry if no name is given."""
     for entry in entries or ():
         if name is None or entry.get("name") == name:
-            found: Mapping[str, Any] = entry
-            return found
+            named: Mapping[str, Any] = entry
+            return named
     return {}
 
 

@@ -99,11 +99,11 @@ class Exchange:
             return None
         if self.check_write is not None:
             self.check_write()
-        found = await batches.write_many(method, target, objects, self.headers)
+        errs = await batches.write_many(method, target, objects, self.headers)
         success = "201" if method == "POST" else "200"
-        for error in found or ():
+        for error in errs or ():
             self.answers[method, success if error is None else str(error.code)] += 1
-        return found
+        return errs
 
     @asynccontextmanager
     async def stream(self, target: str, *, accept: str = JSON, silence: float) -> AsyncIterator[Stream]:

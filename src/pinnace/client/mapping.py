@@ -128,13 +128,13 @@ class KindMapping:
             served = [version["version"] for version in group.get("versions") or ()]
             served.sort(key=lambda version: version != preferred)
             versions += [(group["name"], version) for version in served]
-        found: list[ServedKind] = []
+        kinds: list[ServedKind] = []
         for group_name, version in versions:
             try:
-                found += (await self._load(group_name, version)).values()
+                kinds += (await self._load(group_name, version)).values()
             except errors.ApiError:
                 continue
-        return found
+        return kinds
 
     async def _load(self, group: str, version: str) -> dict[Kind, ServedKind]:
         page = f"/apis/{group}/{version}" if group else f"/api/{version}"

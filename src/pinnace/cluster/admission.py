@@ -124,7 +124,7 @@ class _Shared:
     def counted_objects(self, place: Place) -> CachedObjects | None:
         """Return the objects of a namespaced resource that a quota counts; None if it is not served."""
         registry = self.foundation.registry
-        found = next(
+        resource = next(
             (
                 candidate
                 for candidate in registry
@@ -132,7 +132,7 @@ class _Shared:
             ),
             None,
         )
-        return CachedObjects(self.foundation.fanout, found.prefix) if found is not None else None
+        return CachedObjects(self.foundation.fanout, resource.prefix) if resource is not None else None
 
     def phase_of(self, namespace: str) -> str | None:
         entry = self.foundation.fanout.cache("/registry/core/namespaces/").entries.get(namespace)
@@ -146,12 +146,14 @@ def _load_manifests(foundation: Foundation, plugins: PluginSettings) -> Mapping[
     if not foundation.gates.is_on(STATIC_MANIFESTS):
         why = f"staticManifestsDir requires the {STATIC_MANIFESTS} feature gate to be enabled"
         raise ConfigurationError(f"staticManifestsDir: Forbidden: {why}")
-    found = {}
+    manifests_by_plugin = {}
     for plugin, directory in plugins.static_manifests.items():
         path = check_directory(directory)
-        manifests = found[plugin] = StaticManifests(plugin, path, foundation.registry.of_kind, foundation.clock)
+        manifests = manifests_by_plugin[plugin] = StaticManifests(
+            plugin, path, foundation.registry.of_kind, foundation.clock
+        )
         foundation.supervisor.add(f"static-manifests/{plugin}", manifests.run)
-    return found
+    return manifests_by_plugin
 
 
 class AdmissionPluginError(ValueError):

@@ -396,8 +396,8 @@ class AddressRecords:
     def ranges(self) -> Sequence[Network]:
         if not self._ranges:
             return ()
-        found = (entry.decode() for _, entry in sorted(self._fanout.cache(self._ranges).entries.items()))
-        return [ip_network(text) for obj in found if _is_ready(obj) for text in obj["spec"].get("cidrs") or ()]
+        stored = (entry.decode() for _, entry in sorted(self._fanout.cache(self._ranges).entries.items()))
+        return [ip_network(text) for obj in stored if _is_ready(obj) for text in obj["spec"].get("cidrs") or ()]
 
     def is_taken(self, address: str) -> bool:
         return bool(self._addresses) and address in self._fanout.cache(self._addresses).entries
@@ -425,11 +425,11 @@ def _body_of(answer: Response) -> bytes:
     return answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
 
 
-def _is_ready(found: Object) -> bool:
+def _is_ready(service_range: Object) -> bool:
     """Whether addresses may be allocated from a range. One without a condition is ready: its controller may be late."""
-    conditions = (found.get("status") or {}).get("conditions") or ()
+    conditions = (service_range.get("status") or {}).get("conditions") or ()
     ready = next((condition["status"] for condition in conditions if condition["type"] == "Ready"), "True")
-    return ready == "True" and "deletionTimestamp" not in found["metadata"]
+    return ready == "True" and "deletionTimestamp" not in service_range["metadata"]
 
 
 def build_verbs(

@@ -64,9 +64,9 @@ class StoredServices:
 
     def slices(self, namespace: str, name: str) -> Sequence[Object]:
         cache = self._fanout.cache(_SLICES)
-        found = [cache.entries[key].decode() for key in cache.keys_with_labels({_OWNER: name}, namespace)]
-        if found:
-            return found
+        stored = [cache.entries[key].decode() for key in cache.keys_with_labels({_OWNER: name}, namespace)]
+        if stored:
+            return stored
         entry = self._fanout.cache(_ENDPOINTS).entries.get(f"{namespace}/{name}")
         subsets = (entry.decode().get("subsets") or ()) if entry is not None else ()
         return [{"endpoints": subset.get("addresses") or [], "ports": subset.get("ports") or []} for subset in subsets]

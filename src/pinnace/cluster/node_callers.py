@@ -55,8 +55,8 @@ class NodeCallers:
     async def check(self, request: Request) -> Response | None:
         """Return the answer to a caller that may not make this request; None for one that may."""
         try:
-            found = self._authenticator.authenticate(RequestCredentials(request))
-            user = found if isinstance(found, User) else await found
+            identified = self._authenticator.authenticate(RequestCredentials(request))
+            user = identified if isinstance(identified, User) else await identified
         except errors.Unauthorized:
             return unauthorized()
         except _UNREACHABLE as error:

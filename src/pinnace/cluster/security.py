@@ -166,13 +166,13 @@ def _follow_authentication(
     assert path is not None, "the caller has checked it"
 
     def apply(content: bytes) -> None:
-        found = parse_authentication(content, path, own_issuers=[issuer.issuer])
-        if found.anonymous is not None and settings.anonymous is not None:
+        configuration = parse_authentication(content, path, own_issuers=[issuer.issuer])
+        if configuration.anonymous is not None and settings.anonymous is not None:
             error = "--anonymous-auth cannot be set when anonymous is configured in the file; remove one of them"
             raise ConfigurationError(f"{path}: {error}")
-        tokens.issuers = (*fixed, *(OidcTokens(each, clock) for each in found.issuers))
+        tokens.issuers = (*fixed, *(OidcTokens(each, clock) for each in configuration.issuers))
         if settings.anonymous is None:
-            identify.anonymous = found.anonymous or Anonymous()
+            identify.anonymous = configuration.anonymous or Anonymous()
 
     return ReloadedFile.begin(path, apply, clock)
 

@@ -25,10 +25,10 @@ def _serving(api_service: APIService, now: datetime) -> str:
 
 
 def _available(api_service: APIService, now: datetime) -> str:
-    found = condition(api_service, "Available")
-    if found is None:
+    available = condition(api_service, "Available")
+    if available is None:
         return "Unknown"
-    status, reason = text(found.get("status")), found.get("reason")
+    status, reason = text(available.get("status")), available.get("reason")
     return f"{status} ({reason})" if reason and status != "True" else status
 
 

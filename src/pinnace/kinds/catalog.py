@@ -145,7 +145,7 @@ def _group_version(row: Row, version: Version) -> str:
 
 
 def _rank(
-    found: Resource, version: Version, definitions: Definitions
+    served: Resource, version: Version, definitions: Definitions
 ) -> tuple[bool, int, tuple[int, int, int, str], str]:
-    is_old = version.is_old and definitions.name_of_kind(found.kind) is None
-    return is_old, GROUP_ORDER.index(found.group), version_rank(found.version), found.plural
+    is_old = version.is_old and definitions.name_of_kind(served.kind) is None
+    return is_old, GROUP_ORDER.index(served.group), version_rank(served.version), served.plural

@@ -84,8 +84,8 @@ def at(path: str, default: Any = "") -> Value:
     steps = path.split(".")
 
     def value(obj: AnyObject, now: datetime) -> Any:
-        found = reach(obj, *steps)
-        return default if found is None else found
+        reached = reach(obj, *steps)
+        return default if reached is None else reached
 
     return value
 
@@ -96,8 +96,8 @@ def number_at(path: str) -> Value:
 
 def nonempty_at(path: str, default: str) -> Value:
     """Like `at`, but an empty string counts as missing."""
-    found_at = at(path)
-    return lambda obj, now: found_at(obj, now) or default
+    value_at = at(path)
+    return lambda obj, now: value_at(obj, now) or default
 
 
 def length_of(path: str) -> Value:
@@ -143,9 +143,9 @@ def selector_at(path: str) -> Value:
     return lambda obj, now: format_selector(reach(obj, *steps)) or NONE
 
 
-def first_of(shown: Iterable[str], count: int, most: int = 3) -> str:
+def first_of(texts: Iterable[str], count: int, most: int = 3) -> str:
     """Format at most three items, and the number of the others."""
-    listed = ",".join(list(shown)[:most])
+    listed = ",".join(list(texts)[:most])
     return f"{listed} + {count - most} more..." if count > most else listed or UNSET
 
 
@@ -155,8 +155,8 @@ def condition(obj: AnyObject, kind: str) -> Condition | None:
 
 
 def is_true(obj: AnyObject, kind: str) -> bool:
-    found = condition(obj, kind)
-    return found is not None and found.get("status") == "True"
+    stated = condition(obj, kind)
+    return stated is not None and stated.get("status") == "True"
 
 
 NAME = Column("Name", "string", f"{META}.name", name, format="name")

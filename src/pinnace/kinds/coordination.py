@@ -85,14 +85,14 @@ def _validate_strategy(strategy: str) -> Iterator[FieldError]:
 
 
 def _version(text: str) -> _Version | None:
-    found = _semver(text)
-    if found is None:
+    match = _semver(text)
+    if match is None:
         return None
-    major, minor, patch = (parse_int(number, greatest=_GREATEST) for number in found.group(1, 2, 3))
+    major, minor, patch = (parse_int(number, greatest=_GREATEST) for number in match.group(1, 2, 3))
     if major is None or minor is None or patch is None:
         return None
     parts: list[tuple[bool, int, str]] = []
-    for part in found[4].split(".") if found[4] else ():
+    for part in match[4].split(".") if match[4] else ():
         number = parse_int(part, greatest=_GREATEST) if part.isdigit() else 0
         if number is None:
             return None

@@ -38,8 +38,8 @@ _FLOW = "io.k8s.api.flowcontrol.v1"
 
 
 def _missing_level(schema: FlowSchema, now: datetime) -> str:
-    found = condition(schema, "Dangling")
-    return "?" if found is None else text(found.get("status"))
+    dangling = condition(schema, "Dangling")
+    return "?" if dangling is None else text(dangling.get("status"))
 
 
 def _flow_schema_order(schema: FlowSchema) -> tuple[int, str]:
@@ -176,8 +176,8 @@ def _validate_flow_schema(schema: FlowSchema, old: FlowSchema | None) -> Iterato
     yield from _validate_precedence(spec.get("matchingPrecedence", 0), name, "spec.matchingPrecedence")
     method = spec.get("distinguisherMethod")
     if method is not None and method.get("type") not in ("ByNamespace", "ByUser"):
-        shown = {"Type": method.get("type", "")}
-        yield not_supported("spec.distinguisherMethod.type", shown, ["ByNamespace", "ByUser"])
+        view = {"Type": method.get("type", "")}
+        yield not_supported("spec.distinguisherMethod.type", view, ["ByNamespace", "ByUser"])
     level = spec.get("priorityLevelConfiguration", {}).get("name", "")
     if level:
         yield from validate_name(level, names.dns_subdomain, "spec.priorityLevelConfiguration.name")
@@ -186,9 +186,9 @@ def _validate_flow_schema(schema: FlowSchema, old: FlowSchema | None) -> Iterato
     for i, rule in enumerate(spec.get("rules") or []):
         yield from _validate_flow_rule(rule, f"spec.rules[{i}]")
     if (fixed := MANDATORY_FLOW_SCHEMAS.get(name)) is not None:
-        shown = _FLOW_SCHEMA_SPEC.view(spec)
-        if shown != _FLOW_SCHEMA_SPEC.view(fixed):
-            yield invalid("spec", shown, f"spec of '{name}' must equal the fixed value")
+        view = _FLOW_SCHEMA_SPEC.view(spec)
+        if view != _FLOW_SCHEMA_SPEC.view(fixed):
+            yield invalid("spec", view, f"spec of '{name}' must equal the fixed value")
     yield from _validate_status(schema, old)
 
 
@@ -443,14 +443,14 @@ def _validate_queuing(queuing: QueuingConfiguration, path: str) -> Iterator[Fiel
 def _validate_mandatory_level(spec: PriorityLevelConfigurationSpec, name: str) -> Iterator[FieldError]:
     if (fixed := MANDATORY_PRIORITY_LEVELS.get(name)) is None:
         return
-    shown = _PRIORITY_LEVEL_SPEC.view(spec)
+    view = _PRIORITY_LEVEL_SPEC.view(spec)
     wanted = _PRIORITY_LEVEL_SPEC.view(fixed)
     if name == "exempt":
-        if {**shown, "Exempt": None} != {**wanted, "Exempt": None}:
+        if {**view, "Exempt": None} != {**wanted, "Exempt": None}:
             detail = f"spec of '{name}' except the 'spec.exempt' field must equal the fixed value"
-            yield invalid("spec", shown, detail)
-    elif shown != wanted:
-        yield invalid("spec", shown, f"spec of '{name}' must equal the fixed value")
+            yield invalid("spec", view, detail)
+    elif view != wanted:
+        yield invalid("spec", view, f"spec of '{name}' must equal the fixed value")
 
 
 GROUP = "flowcontrol.apiserver.k8s.io"

@@ -10,9 +10,9 @@ from pinnace.model.typed_objects import StorageVersion
 
 
 def _storage_versions(version: StorageVersion, now: datetime) -> str:
-    found = reach(version, "status", "storageVersions") or ()
-    shown = (f"{server.get('apiServerID', '')}={server.get('encodingVersion', '')}" for server in found)
-    return first_of(shown, len(found))
+    versions = reach(version, "status", "storageVersions") or ()
+    texts = (f"{server.get('apiServerID', '')}={server.get('encodingVersion', '')}" for server in versions)
+    return first_of(texts, len(versions))
 
 
 _STORAGE_VERSION = "io.k8s.api.apiserverinternal.v1alpha1.StorageVersionStatus"

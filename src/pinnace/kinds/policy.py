@@ -20,8 +20,8 @@ from pinnace.model.typed_objects import PodDisruptionBudget, PodDisruptionBudget
 
 def _or_not_applicable(field: str) -> Any:
     def value(budget: PodDisruptionBudget, now: datetime) -> str:
-        found = reach(budget, "spec", field)
-        return "N/A" if found is None else text(found)
+        amount = reach(budget, "spec", field)
+        return "N/A" if amount is None else text(amount)
 
     return value
 
@@ -86,8 +86,8 @@ def _validate_budget(new: PodDisruptionBudget, old: PodDisruptionBudget | None) 
     spec = new["spec"]
     if "minAvailable" in spec and "maxUnavailable" in spec:
         detail = "minAvailable and maxUnavailable cannot be both set"
-        shown = {**_BUDGET.view(spec), "Selector": selector_view(spec.get("selector"))}
-        errs.append(invalid("spec", shown, detail))
+        view = {**_BUDGET.view(spec), "Selector": selector_view(spec.get("selector"))}
+        errs.append(invalid("spec", view, detail))
     for field in ("minAvailable", "maxUnavailable"):
         if field in spec:
             validate_amount(spec[field], f"spec.{field}", errs)

@@ -220,16 +220,16 @@ def _subresources(row: Row, version: Version, kind: Kind, minor: str) -> tuple[S
 
 def _schema_of(version: Version, kind: Kind, stored: Kind, definitions: Definitions) -> Callable[[], Schema]:
     def of_definitions() -> Schema:
-        found = definitions.of_kind(kind)
-        if found is None:
+        schema = definitions.of_kind(kind)
+        if schema is None:
             raise KeyError(f"the definitions of {definitions.minor} have no {kind.api_version} {kind.name}")
-        return found
+        return schema
 
     def reshaped() -> Schema:
-        found = definitions.of_kind(stored)
-        if found is None:
+        schema = definitions.of_kind(stored)
+        if schema is None:
             raise KeyError(f"the definitions of {definitions.minor} have no {stored.api_version} {stored.name}")
-        shape = version.reshape(found)
+        shape = version.reshape(schema)
         own_kind = {"group": kind.group, "version": kind.version, "kind": kind.name}
         name = f"io.k8s.api.{kind.group.partition('.')[0]}.{kind.version}.{kind.name}"
         return Schema({**shape.raw, "x-kubernetes-group-version-kind": [own_kind]}, shape.resolve, name)

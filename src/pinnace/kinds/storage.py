@@ -87,7 +87,7 @@ def _validate_class(storage_class: StorageClass, old: StorageClass | None) -> It
     yield from _validate_topology(storage_class.get("allowedTopologies") or [], "allowedTopologies")
     if old is not None:
         new_parameters, old_parameters = storage_class.get("parameters") or None, old.get("parameters") or None
-        yield from validate_immutable(new_parameters, old_parameters, "parameters", shown=in_key_order)
+        yield from validate_immutable(new_parameters, old_parameters, "parameters", view_of=in_key_order)
         yield from validate_immutable(storage_class.get("provisioner", ""), old.get("provisioner", ""), "provisioner")
         for field in ("reclaimPolicy", "volumeBindingMode"):
             yield from validate_immutable(storage_class.get(field), old.get(field), field)
@@ -187,8 +187,8 @@ def _validate_attachment(attachment: VolumeAttachment, old: VolumeAttachment | N
         yield from validate_name(volume, names.dns_subdomain, "spec.source.persistentVolumeName")
     yield from validate_csi_driver_name(spec.get("attacher", ""), "spec.attacher", names.dns_subdomain_in_any_case)
     if old is not None:
-        shown, shown_before = _ATTACHMENT_SPEC.view(spec), _ATTACHMENT_SPEC.view(old.get("spec", {}))
-        yield from validate_immutable(shown, shown_before, "spec")
+        view, view_before = _ATTACHMENT_SPEC.view(spec), _ATTACHMENT_SPEC.view(old.get("spec", {}))
+        yield from validate_immutable(view, view_before, "spec")
 
 
 def _validate_attachment_source(source: VolumeAttachmentSource, path: str) -> Iterator[FieldError]:
@@ -350,7 +350,7 @@ def _validate_capacity(capacity: CSIStorageCapacity, old: CSIStorageCapacity | N
         yield invalid("capacity", amount, NEGATIVE)
     if old is not None:
         before = old.get("nodeTopology")
-        yield from validate_immutable(topology, before, "nodeTopology", shown=selector_view)
+        yield from validate_immutable(topology, before, "nodeTopology", view_of=selector_view)
         class_name, class_before = capacity.get("storageClassName", ""), old.get("storageClassName", "")
         yield from validate_immutable(class_name, class_before, "storageClassName")
 

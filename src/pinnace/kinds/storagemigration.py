@@ -50,7 +50,7 @@ def _validate_migration(
     if resource.get("group") and (errs := names.dns_subdomain(resource["group"])):
         yield invalid("spec.resource.group", resource["group"], ",".join(errs))
     if old is not None:
-        yield from validate_immutable(spec, old.get("spec", {}), "spec", shown=_MIGRATION_SPEC.view)
+        yield from validate_immutable(spec, old.get("spec", {}), "spec", view_of=_MIGRATION_SPEC.view)
 
 
 def _validate_migration_status(
@@ -61,14 +61,14 @@ def _validate_migration_status(
     yield from validate_condition(conditions, "status.conditions")
     if before.get("resourceVersion") and before["resourceVersion"] != status.get("resourceVersion"):
         yield invalid("status.resourceVersion", status.get("resourceVersion", ""), IMMUTABLE)
-    shown = [in_wire_order(condition) for condition in conditions]
+    view = [in_wire_order(condition) for condition in conditions]
     outcomes, outcomes_before = _outcomes(status), _outcomes(before)
     if {"Succeeded", "Failed"} <= outcomes:
         detail = "Both success and failed conditions cannot be true at the same time"
-        yield invalid("status.conditions", shown, detail)
+        yield invalid("status.conditions", view, detail)
     for type_, name in (("Succeeded", "Success"), ("Failed", "Failed")):
         if type_ in outcomes_before and type_ not in outcomes:
-            yield invalid("status.conditions", shown, f"{name} condition cannot be set to false once it is true")
+            yield invalid("status.conditions", view, f"{name} condition cannot be set to false once it is true")
 
 
 def _outcomes(status: StorageVersionMigrationStatus) -> set[str]:

@@ -71,20 +71,20 @@ class KubeletUsage:
         self._nodes = nodes
         self._clock = clock
         self._summaries: dict[str, _NodeSummary] = {}
-        self._asked_at: dict[str, float] = {}
+        self._request_time: dict[str, float] = {}
         self._refreshing = asyncio.Lock()
 
     async def refresh(self) -> None:
         async with self._refreshing:
             entries = self._fanout.cache(_NODES).entries
-            for gone in self._asked_at.keys() - entries.keys():
-                del self._asked_at[gone]
+            for gone in self._request_time.keys() - entries.keys():
+                del self._request_time[gone]
                 self._summaries.pop(gone, None)
             now = self._clock.monotonic()
             due = [
                 name
                 for name, entry in entries.items()
-                if now - self._asked_at.get(name, float("-inf")) >= _FRESH_SECONDS and _has_agent(entry.decode())
+                if now - self._request_time.get(name, float("-inf")) >= _FRESH_SECONDS and _has_agent(entry.decode())
             ]
             await asyncio.gather(*(self._ask(name) for name in due))
 
@@ -97,7 +97,7 @@ class KubeletUsage:
         return summary.node if summary is not None else None
 
     async def _ask(self, name: str) -> None:
-        self._asked_at[name] = self._clock.monotonic()
+        self._request_time[name] = self._clock.monotonic()
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 self._summaries[name] = _parse(await self._read(name))

@@ -46,10 +46,10 @@ def column(path: str, type: str, *, since: Since, row: RowSteps | None = None) -
         steps = row.steps if row is not None else Steps(MOST_STEPS_OF_ROW)
         try:
             steps.spend(_STEPS_OF_CELL + len(path))
-            found = compile_path(path)(obj, steps)
+            values = compile_path(path)(obj, steps)
         except JsonPathError:
             return None
-        value = _cell(type, found[0], now, since) if found else None
+        value = _cell(type, values[0], now, since) if values else None
         if value.__class__ is str:
             steps.left -= len(value) // CHARACTERS_PER_STEP  # Printed already: it shortens the rest of the row.
         return value

@@ -71,10 +71,10 @@ def read_kubelet_configuration(path: Path | None, directory: Path | None = None)
     merged: Object = {}
     for file in files:
         document = read_yaml(read_file(file), file, KIND)
-        found = (document.pop("apiVersion", None), document.pop("kind", None))
-        if found != (API_VERSION, KIND):
+        actual = (document.pop("apiVersion", None), document.pop("kind", None))
+        if actual != (API_VERSION, KIND):
             raise ConfigurationError(
-                f"{file}: expected kind {KIND} of apiVersion {API_VERSION}, found kind {found[1]} of {found[0]}"
+                f"{file}: expected kind {KIND} of apiVersion {API_VERSION}, found kind {actual[1]} of {actual[0]}"
             )
         check_fields(document, file, structure(**_FIELDS))
         merged = _merge(merged, document)

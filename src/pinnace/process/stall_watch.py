@@ -149,7 +149,7 @@ class StallWatch:
         self._on_stall = on_stall
         self._judge = judge
         self._cpu_time: Callable[[], float] = time.thread_time
-        self._asked: float | None = None
+        self._beat_time: float | None = None
         """The time at which the thread asked for a callback that has not come yet."""
         self._free_cpu = 0.0
         """The CPU time of the loop's thread at the sample before that."""
@@ -194,13 +194,13 @@ class StallWatch:
 
     def _answer(self) -> None:
         """Count a stall if the thread has asked for this callback long ago. Called by the loop."""
-        if self._asked is None:
+        if self._beat_time is None:
             return
-        seconds = time.monotonic() - self._asked
+        seconds = time.monotonic() - self._beat_time
         if seconds >= self._least:
             self._count(Stall(seconds, self._cpu_time() - self._free_cpu, _most_common(self._stacks)))
         self._stacks = []
-        self._asked = None
+        self._beat_time = None
 
     def _count(self, stall: Stall) -> None:
         self.counts[stall.cause] += 1
@@ -231,18 +231,20 @@ class StallWatch:
         pause = SAMPLE_SECONDS
         while not running.acquire(timeout=pause):  # An Event would cost three times as much.
             last_cpu, cpu = cpu, self._look(loop, of_loop, cpu)
-            pause = SAMPLE_SECONDS if self._asked is not None or cpu - last_cpu > _BUSY_SECONDS else IDLE_SAMPLE_SECONDS
+            pause = (
+                SAMPLE_SECONDS if self._beat_time is not None or cpu - last_cpu > _BUSY_SECONDS else IDLE_SAMPLE_SECONDS
+            )
 
     def _look(self, loop: asyncio.AbstractEventLoop, of_loop: int, last_cpu: float) -> float:
         """Ask a busy loop for a callback, or record its stack while it owes one; return its CPU time."""
         cpu, stacks = self._cpu_time(), self._stacks
-        if self._asked is not None:
+        if self._beat_time is not None:
             if self._guard is not None:
                 self._guard.look(cpu - self._free_cpu)
             if len(stacks) < _MOST_STACKS and (stack := _within_loop(stack_of_thread(of_loop))):
                 stacks.append(stack)
         elif not _is_waiting(of_loop) or cpu - last_cpu > SAMPLE_SECONDS / 2:  # Compiled code has no frame.
-            self._free_cpu, self._asked = last_cpu, time.monotonic()
+            self._free_cpu, self._beat_time = last_cpu, time.monotonic()
             if self._guard is not None:
                 self._guard.begin()
             with contextlib.suppress(RuntimeError):  # The loop has just been closed.

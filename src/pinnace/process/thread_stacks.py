@@ -67,11 +67,11 @@ def file_of_thread(thread: int) -> str:
 
 
 def _walk(frame: FrameType | None) -> Stack:
-    found: list[Frame] = []
-    while frame is not None and len(found) < _MOST_FRAMES:
-        found.append(Frame(frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
+    frames: list[Frame] = []
+    while frame is not None and len(frames) < _MOST_FRAMES:
+        frames.append(Frame(frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
         frame = frame.f_back
-    return tuple(found)
+    return tuple(frames)
 
 
 def _dump() -> dict[int, Stack]:

@@ -102,10 +102,10 @@ def continued_trace(headers: Mapping[str, str]) -> Iterator[None]:
 
 def trace_headers() -> dict[str, str]:
     """Return the headers that make the spans of another server children of the current one; none without a span."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     if is_loaded():
-        import_module("opentelemetry.propagate").inject(found)
-    return found
+        import_module("opentelemetry.propagate").inject(headers)
+    return headers
 
 
 # Writes and the reconciles that follow from them

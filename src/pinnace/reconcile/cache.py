@@ -62,10 +62,10 @@ class Cache(Generic[TypedObject]):
 
     def list(self, *, namespace: str = "", labels: LabelSelector | None = None) -> _Objects[TypedObject]:
         """Return all objects, those in one namespace, or those that a selector matches."""
-        found = self.snapshots(namespace=namespace)
+        snapshots = self.snapshots(namespace=namespace)
         if labels is None or labels.matches_everything:
-            return [snapshot.object for snapshot in found]
-        return [snapshot.object for snapshot in found if labels.matches(snapshot.metadata.get("labels") or {})]
+            return [snapshot.object for snapshot in snapshots]
+        return [snapshot.object for snapshot in snapshots if labels.matches(snapshot.metadata.get("labels") or {})]
 
     def snapshots(self, *, namespace: str = "") -> Iterator[Snapshot[TypedObject]]:
         if namespace:
@@ -102,7 +102,9 @@ class Cache(Generic[TypedObject]):
 
     def by_index(self, name: str, value: str) -> _Objects[TypedObject]:
         """Return the objects for which the index's function gave this value."""
-        return [found.object for key in self.keys_by_index(name, value) if (found := self.snapshot(key)) is not None]
+        return [
+            snapshot.object for key in self.keys_by_index(name, value) if (snapshot := self.snapshot(key)) is not None
+        ]
 
     def keys_by_index(self, name: str, value: str) -> set[Key]:
         return set(self._indexes[name].entries.get(value, ()))
@@ -110,8 +112,8 @@ class Cache(Generic[TypedObject]):
     def keys_by_all(self, name: str, values: Iterable[str]) -> set[Key]:
         """Return the keys for which the index's function gave every one of these values; none for no values."""
         entries = self._indexes[name].entries
-        found = sorted((entries.get(value, _NO_KEYS) for value in values), key=len)
-        return set(found[0].intersection(*found[1:])) if found else set()
+        by_size = sorted((entries.get(value, _NO_KEYS) for value in values), key=len)
+        return set(by_size[0].intersection(*by_size[1:])) if by_size else set()
 
     def __contains__(self, key: Key) -> bool:
         return self.snapshot(key) is not None

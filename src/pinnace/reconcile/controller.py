@@ -526,7 +526,7 @@ async def _trace_reconcile(
     If the write behind the first change was made in this process, all of them are part of its trace.
     """
     causes = [reason for reason in reasons if reason.kind is not None and not reason.is_initial]
-    contexts = [found for reason in causes if (found := context_of_write(reason.version)) is not None]
+    contexts = [context for reason in causes if (context := context_of_write(reason.version)) is not None]
     parent, links = (contexts[0], contexts[1:]) if contexts else (None, [])
     for cause in causes[:1]:
         place: dict[str, str | int] = {"object": str(cause.key), "event": cause.what, "resourceVersion": cause.version}

@@ -148,8 +148,8 @@ class Manager:
     def informer(self, kind: KindName, **selection: Unpack[Selection]) -> Informer: ...
     def informer(self, kind: KindLike, **selection: Unpack[Selection]) -> Informer[Any]:
         """Return the shared informer of a kind, or of some of its objects."""
-        found: Informer[Any] = self.informers.get(kind, **selection)
-        return found
+        shared: Informer[Any] = self.informers.get(kind, **selection)
+        return shared
 
     def own_informer(self, kind: KindLike, **selection: Unpack[Selection]) -> Informer[Any]:
         """Return the informer of objects that are reconciled here: of the shards of this process, if it has any."""

@@ -105,7 +105,7 @@ class Metrics:
         if name in self._counters:
             return self._counters[name].get(wanted, 0.0)
         reads = self._gauges[name][1] if name in self._gauges else ()
-        return next((value for read in reads for found, value in read() if found == wanted), 0.0)
+        return next((value for read in reads for own, value in read() if own == wanted), 0.0)
 
     def text(self) -> str:
         """Return all metrics in Prometheus' text format."""

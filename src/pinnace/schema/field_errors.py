@@ -54,9 +54,9 @@ def too_long(field: str, limit: int) -> FieldError:
     return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {limit} {unit}")
 
 
-def too_many(field: str, found: int, limit: int) -> FieldError:
+def too_many(field: str, count: int, limit: int) -> FieldError:
     unit = "item" if limit == 1 else "items"
-    return FieldError(field, "FieldValueTooMany", f"Too many: {found}: must have at most {limit} {unit}")
+    return FieldError(field, "FieldValueTooMany", f"Too many: {count}: must have at most {limit} {unit}")
 
 
 def _with(message: str, detail: str) -> str:

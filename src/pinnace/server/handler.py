@@ -289,10 +289,10 @@ class Handler:
         return self._verbs.run(target.call)
 
     async def _write_batch(self, call: Call, batch: Batch) -> Answer:
-        found = await self._verbs.write_many(call, batch.objects)
-        if found is None:
+        errs = await self._verbs.write_many(call, batch.objects)
+        if errs is None:
             raise NotTogether
-        batch.errors = found
+        batch.errors = errs
         return Response(201 if call.verb == "create" else 200)
 
     def _respond_at_once(self, target: Target, outcome: Outcome | Answer) -> Answer | None:

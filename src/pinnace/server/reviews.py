@@ -186,8 +186,8 @@ class Reviews:
         token, audiences = spec.get("token", ""), tuple(spec.get("audiences") or ())
         why = "invalid bearer token"
         try:
-            found = self._tokens.find(token, audiences)
-            bearer = found if found is None or isinstance(found, Bearer) else await found
+            answer = self._tokens.find(token, audiences)
+            bearer = answer if answer is None or isinstance(answer, Bearer) else await answer
         except BadToken as error:
             bearer, why = None, str(error)
         if bearer is None:
@@ -200,8 +200,8 @@ class Reviews:
         selected = UsableSelectors("", "", ())
         if about is not None:
             selected = await decode_body(call.user.name, call.request.body, usable_selectors, about)
-        found = self._authorizer.decide(user, _action(about, path, selected))
-        decision = found if isinstance(found, Decision) else await found
+        decided = self._authorizer.decide(user, _action(about, path, selected))
+        decision = decided if isinstance(decided, Decision) else await decided
         status: Object = {"allowed": decision.is_allowed}
         if decision.verdict == "deny":
             status["denied"] = True

@@ -92,8 +92,8 @@ class Verbs(ObjectVerbs):
         form = self._representations.choose(call, accepted)
         if form.needs_preparation:
             return None
-        found = self._find(call, form)
-        return Outcome(body=found, accepted=accepted) if isinstance(found, _WHOLE) else None
+        body = self._find(call, form)
+        return Outcome(body=body, accepted=accepted) if isinstance(body, _WHOLE) else None
 
     # Writes. Each refuses first, before it writes, if the client accepts no format of the answer.
 

@@ -59,16 +59,16 @@ class GzipCache:
     def find(self, pieces: list[bytes]) -> list[bytes] | None:
         """Return the compressed body if all large pieces after the first are compressed already."""
         begin, *rest = pieces
-        found: list[CompressedPiece] = []
+        results: list[CompressedPiece] = []
         for piece in rest:
             if len(piece) < _SMALL:
-                found.append(compress_piece(piece))
+                results.append(compress_piece(piece))
                 continue
             done = self._done.get(id(piece))
             if done is None:
                 return None
-            found.append(done[1])
-        return join_compressed(begin, found)
+            results.append(done[1])
+        return join_compressed(begin, results)
 
     def _compress(self, piece: bytes) -> CompressedPiece | asyncio.Future[CompressedPiece]:
         if len(piece) < _SMALL:
@@ -117,8 +117,8 @@ async def _join_when_compressed(
     begin: bytes, rest: list[CompressedPiece | asyncio.Future[CompressedPiece]]
 ) -> list[bytes]:
     # A cancelled request must not cancel the compression for the others.
-    found = [piece if isinstance(piece, CompressedPiece) else await asyncio.shield(piece) for piece in rest]
-    return join_compressed(begin, found)
+    compressed = [piece if isinstance(piece, CompressedPiece) else await asyncio.shield(piece) for piece in rest]
+    return join_compressed(begin, compressed)
 
 
 def _power_of_x(exponent: int) -> int:

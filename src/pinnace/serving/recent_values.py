@@ -26,13 +26,13 @@ class RecentValues(Generic[_Value]):
         self._is_timed = False
 
     def get(self, key: Hashable) -> _Value | None:
-        found = self._young.get(key)
-        if found is None:
-            found = self._old.get(key)
-            if found is None:
+        value = self._young.get(key)
+        if value is None:
+            value = self._old.get(key)
+            if value is None:
                 return None
-            self.put(key, *found)
-        return found[0]
+            self.put(key, *value)
+        return value[0]
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._young or key in self._old

@@ -93,8 +93,8 @@ class ObjectVerbs:
             return Outcome(body=await self._reader.computed(call, representation), accepted=accepted)
         if has_long_query(call) and call.verb == "list":
             await parse_beside(call)
-        found = self._find(call, representation)
-        return Outcome(body=found if isinstance(found, _WHOLE) else await found, accepted=accepted)
+        body = self._find(call, representation)
+        return Outcome(body=body if isinstance(body, _WHOLE) else await body, accepted=accepted)
 
     def _find(self, call: Call, form: Representation) -> NowOrLater[Body]:
         if call.verb == "get":

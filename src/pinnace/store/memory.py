@@ -107,9 +107,9 @@ class MemoryStore(ViewedStore):
         for change in reversed(self._since(revision)):
             if change.key.startswith(prefix) and change.key >= start:
                 past[change.key] = change.previous
-        found = {key: record for key, record in past.items() if record is not None}
-        keys, remaining = cut(sorted(found), limit)
-        return RecordPage([found[key] for key in keys], revision, remaining > 0, remaining)
+        records = {key: record for key, record in past.items() if record is not None}
+        keys, remaining = cut(sorted(records), limit)
+        return RecordPage([records[key] for key in keys], revision, remaining > 0, remaining)
 
     def _commit(self, change: Change) -> None:
         self._view.revision = change.revision

@@ -61,18 +61,18 @@ def read_snapshot(path: Path) -> StoreSnapshot:
     try:
         with gzip.open(path, "rb") as lines:
             for line in lines:
-                found = json.loads(line)
+                document = json.loads(line)
                 if head is None:
-                    head = _checked_head(path, found)
-                elif "sha256" in found:
-                    if found["sha256"] != digest.hexdigest() or len(records) != head["count"]:
+                    head = _checked_head(path, document)
+                elif "sha256" in document:
+                    if document["sha256"] != digest.hexdigest() or len(records) != head["count"]:
                         raise ValueError("its checksum is wrong")
                     return StoreSnapshot(head["revision"], records, files)
-                elif "file" in found:
-                    files[found["file"]] = b64decode(found["value"], validate=True)
+                elif "file" in document:
+                    files[document["file"]] = b64decode(document["value"], validate=True)
                 else:
-                    value = b64decode(found["value"], validate=True)
-                    records.append(Record(found["key"], value, found["revision"], found["created"]))
+                    value = b64decode(document["value"], validate=True)
+                    records.append(Record(document["key"], value, document["revision"], document["created"]))
                 digest.update(line)
         raise ValueError("it ends too early")
     except FileNotFoundError:
@@ -97,9 +97,9 @@ def _line(content: dict[str, object]) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode() + b"\n"
 
 
-def _checked_head(path: Path, found: object) -> dict[str, int]:
-    if not isinstance(found, dict) or found.get("format") != _FORMAT:
+def _checked_head(path: Path, document: object) -> dict[str, int]:
+    if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise ValueError("it is another kind of file")
-    if found["version"] > _VERSION:
+    if document["version"] > _VERSION:
         raise TooNew(f"{path} was written by a newer release; upgrade pinnace")
-    return {"revision": int(found["revision"]), "count": int(found["count"])}
+    return {"revision": int(document["revision"]), "count": int(document["count"])}

@@ -188,8 +188,8 @@ class Conflict(StoreError):
         self.expected = expected
         self.current = current
         wanted = "to exist" if expected is None else "not to exist" if expected == 0 else f"at revision {expected}"
-        found = "does not exist" if current is None else f"is at revision {current.revision}"
-        super().__init__(f"expected {key!r} {wanted}, but it {found}; read it again")
+        state = "does not exist" if current is None else f"is at revision {current.revision}"
+        super().__init__(f"expected {key!r} {wanted}, but it {state}; read it again")
 
 
 class Compacted(StoreError):
@@ -231,13 +231,13 @@ class Damaged(StoreError):
 class LostWrites(Damaged):
     """The stored data ends before the last acknowledged write. It was left exactly as it was found."""
 
-    def __init__(self, path: Path, *, found: int, acknowledged: int, reason: str) -> None:
-        self.found = found
+    def __init__(self, path: Path, *, reached: int, acknowledged: int, reason: str) -> None:
+        self.reached = reached
         self.acknowledged = acknowledged
         super().__init__(
-            f"{path} should reach revision {acknowledged}, the last acknowledged write, and ends at revision {found}: "
-            f"{reason}. The {acknowledged - found} revisions after {found} are lost. Put the missing file back, or "
-            "start with --accept-data-loss to go on without them"
+            f"{path} should reach revision {acknowledged}, the last acknowledged write, and ends at revision "
+            f"{reached}: {reason}. The {acknowledged - reached} revisions after {reached} are lost. Put the missing "
+            "file back, or start with --accept-data-loss to go on without them"
         )
 
 

@@ -308,8 +308,8 @@ class Cluster:
                 await (self.settle_disturbed or self._settle)()
         except TimeoutError:
             busy = [line for manager in self.managers for line in manager.busy()]
-            found = "\n  ".join(busy) or "nothing is busy now: the objects change as fast as they are handled"
-            raise TimeoutError(f"the cluster has not settled after {seconds:g} s:\n  {found}") from None
+            reasons = "\n  ".join(busy) or "nothing is busy now: the objects change as fast as they are handled"
+            raise TimeoutError(f"the cluster has not settled after {seconds:g} s:\n  {reasons}") from None
         finally:
             is_bookkeeping.reset(own_requests)
 

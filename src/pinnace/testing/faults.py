@@ -170,8 +170,8 @@ def _is_verb(wanted: str, verb: str) -> bool:
 
 
 def _is_resource(wanted: str, action: Action) -> bool:
-    found = f"{action.resource}/{action.subresource}" if action.subresource else action.resource
-    return fnmatchcase(found, wanted) or fnmatchcase(f"{found}.{action.group}", wanted)
+    resource = f"{action.resource}/{action.subresource}" if action.subresource else action.resource
+    return fnmatchcase(resource, wanted) or fnmatchcase(f"{resource}.{action.group}", wanted)
 
 
 class Faults:

@@ -212,16 +212,16 @@ class ObjectHistory:
 
         def matches(entry: HistoryEntry) -> bool:
             key = entry.fault.key if isinstance(entry, NotedFault) else str(entry.key)
-            found = entry.fault.resource if isinstance(entry, NotedFault) else ""
+            place = entry.fault.resource if isinstance(entry, NotedFault) else ""
             if isinstance(entry, ObjectVersion):
-                found = entry.resource
-                if not resource and found in NOISE and found not in EVENTS:
+                place = entry.resource
+                if not resource and place in NOISE and place not in EVENTS:
                     return False
             own_namespace, _, own = key.rpartition("/")
             return (
-                (not resource or not found or found == resource)
+                (not resource or not place or place == resource)
                 and namespace in (None, own_namespace)
-                and (name is None or own == name or (found in EVENTS and own.startswith(f"{name}.")))
+                and (name is None or own == name or (place in EVENTS and own.startswith(f"{name}.")))
             )
 
         return matches

@@ -31,9 +31,9 @@ async def wait_until_quiet(cluster: Cluster, *, quiet: float, timeout: float) ->
     count = -1
     while True:
         await cluster.settle()
-        now, found = time.monotonic(), count_writes(cluster)
-        if found != count:
-            count, last = found, now
+        now, writes = time.monotonic(), count_writes(cluster)
+        if writes != count:
+            count, last = writes, now
         elif now - last >= quiet:
             return
         if now - began > timeout:

@@ -86,7 +86,7 @@ async def test_a_pod_without_a_class_gets_the_default(api: InProcess) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ({"priorityClassName": "none"}, "no PriorityClass with name none was found"),
         (
@@ -102,9 +102,9 @@ async def test_a_pod_without_a_class_gets_the_default(api: InProcess) -> None:
     ],
     ids=["no class", "own number", "no runtime", "own overhead"],
 )
-async def test_a_pod_is_refused(api: InProcess, spec: Object, said: str) -> None:
+async def test_a_pod_is_refused(api: InProcess, spec: Object, message: str) -> None:
     reply = await api.post(PODS, pod(**spec))
-    assert (reply.status, reply.message) == (403, f'pods "web" is forbidden: {said}')
+    assert (reply.status, reply.message) == (403, f'pods "web" is forbidden: {message}')
 
 
 async def test_a_pod_pays_for_its_runtime_and_goes_where_it_runs(api: InProcess) -> None:
@@ -170,7 +170,7 @@ async def test_a_limit_range_gives_defaults_and_says_so(api: InProcess) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "resources", "said"),
+    ("limit", "resources", "message"),
     [
         (
             {"type": "Container", "max": {"memory": "1Gi"}},
@@ -195,15 +195,15 @@ async def test_a_limit_range_gives_defaults_and_says_so(api: InProcess) -> None:
     ],
     ids=["nothing said", "too much", "too little", "too far apart"],
 )
-async def test_a_limit_range_refuses(api: InProcess, limit: Object, resources: Object, said: str) -> None:
+async def test_a_limit_range_refuses(api: InProcess, limit: Object, resources: Object, message: str) -> None:
     if limit["type"] == "Container" and "max" in limit:
         limit = {**limit, "type": "Pod"}
-        said = said.replace("Container", "Pod")
+        message = message.replace("Container", "Pod")
     await api.made(LIMIT_RANGES, named("LimitRange", "v1", "limits", spec={"limits": [limit]}))
     body = pod()
     body["spec"]["containers"][0]["resources"] = resources
     reply = await api.post(PODS, body)
-    assert reply.message == f'pods "web" is forbidden: {said}'
+    assert reply.message == f'pods "web" is forbidden: {message}'
     other = await api.post("/api/v1/namespaces/kube-public/pods", body)
     assert other.status == 201
 
@@ -273,7 +273,7 @@ async def test_an_account_may_be_held_to_its_secrets(strict_api: InProcess) -> N
 
 
 @pytest.mark.parametrize(
-    ("target", "body", "said"),
+    ("target", "body", "message"),
     [
         (PODS, pod(nodeName="n1"), 'node "n1" can only create mirror pods'),
         (
@@ -293,11 +293,11 @@ async def test_an_account_may_be_held_to_its_secrets(strict_api: InProcess) -> N
     ],
     ids=["a pod of its own", "another node", "a label that is not its own"],
 )
-async def test_a_node_keeps_to_its_own(api: InProcess, target: str, body: Object, said: str) -> None:
+async def test_a_node_keeps_to_its_own(api: InProcess, target: str, body: Object, message: str) -> None:
     node = InProcess(api.plane, User("system:node:n1", ("system:nodes", "system:authenticated")))
     reply = await node.post(target, body)
     assert reply.status == 403
-    assert reply.message.endswith(said)
+    assert reply.message.endswith(message)
 
 
 async def test_a_node_gets_tokens_for_its_own_pods_alone(api: InProcess) -> None:
@@ -415,22 +415,22 @@ async def test_an_owner_is_blocked_only_by_those_who_could_keep_it(api: InProces
     assert (await api.post(CONFIG_MAPS, body)).status == 201
 
 
-def device_claim(**asked: Any) -> Object:
-    request = {"name": "gpu", "exactly": {"deviceClassName": "gpus", **asked}}
+def device_claim(**requested: Any) -> Object:
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpus", **requested}}
     return named("ResourceClaim", "resource.k8s.io/v1", "watch", spec={"devices": {"requests": [request]}})
 
 
 async def test_devices_in_use_are_for_namespaces_with_admin_access(api: InProcess) -> None:
     devices = "/apis/resource.k8s.io/v1/namespaces/default"
     refused = await api.post(f"{devices}/resourceclaims", device_claim(adminAccess=True))
-    told = (
+    message = (
         "spec.devices.requests[0].adminAccess: Forbidden: admin access to devices requires the "
         "`resource.kubernetes.io/admin-access: true` label on the containing namespace"
     )
-    assert refused.message == f'ResourceClaim.resource.k8s.io "watch" is invalid: {told}'
+    assert refused.message == f'ResourceClaim.resource.k8s.io "watch" is invalid: {message}'
     spec = device_claim(adminAccess=True)["spec"]
     template = named("ResourceClaimTemplate", "resource.k8s.io/v1", "watch", spec={"spec": spec})
-    assert told in (await api.post(f"{devices}/resourceclaimtemplates", template)).message
+    assert message in (await api.post(f"{devices}/resourceclaimtemplates", template)).message
     assert (await api.post(f"{devices}/resourceclaims?dryRun=All", device_claim(adminAccess=False))).status == 201
     label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
     assert (await api.patch("/api/v1/namespaces/default", label)).status == 200

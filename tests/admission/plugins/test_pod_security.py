@@ -19,9 +19,9 @@ ENFORCE = "pod-security.kubernetes.io/enforce"
 def test_pods_are_refused_in_kubernetes_words(answer: Object) -> None:
     name, _, version = answer["level"].partition(":")
     level = Level(name, int(version.removeprefix("v1.")) if version else None)
-    _, told = violations({"metadata": {"annotations": answer["annotations"]}, "spec": answer["spec"]}, level)
-    said = f'pods "web" is forbidden: violates PodSecurity "{level}": {told}' if told else ""
-    assert said == answer["message"]
+    _, report = violations({"metadata": {"annotations": answer["annotations"]}, "spec": answer["spec"]}, level)
+    message = f'pods "web" is forbidden: violates PodSecurity "{level}": {report}' if report else ""
+    assert message == answer["message"]
 
 
 async def test_a_workload_is_warned_of_what_its_pods_will_be_refused_for(api: InProcess) -> None:

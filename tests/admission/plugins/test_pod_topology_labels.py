@@ -20,8 +20,8 @@ async def create_node(api: InProcess) -> None:
 
 
 async def labels_of(api: InProcess, name: str) -> Object:
-    found: Object = (await api.get(f"{PODS}/{name}")).json["metadata"].get("labels") or {}
-    return found
+    obj: Object = (await api.get(f"{PODS}/{name}")).json["metadata"].get("labels") or {}
+    return obj
 
 
 def binding(name: str, node: str, kind: str = "Node") -> Object:

@@ -96,9 +96,9 @@ class Claims:
 
 @pytest.fixture
 async def claims(api: InProcess) -> Claims:
-    found = Claims(api)
-    await found.prepare()
-    return found
+    result = Claims(api)
+    await result.prepare()
+    return result
 
 
 async def test_only_who_may_bind_everywhere_says_whose_a_device_is(claims: Claims) -> None:
@@ -119,8 +119,8 @@ async def test_other_errors_come_after_those_of_permissions(claims: Claims) -> N
     unallocated = "status.reservedFor: Forbidden: may not be specified when `allocated` is not set"
     assert await claims.write("joe", {"reservedFor": RESERVED}) == [_binding("joe"), unallocated]
     wanted = {"allocation": {"devices": {"results": [_result("d.example.com", adminAccess=True)]}}}
-    told = await claims.write("joe", wanted)
-    assert [error.partition(":")[0] for error in told] == [
+    message = await claims.write("joe", wanted)
+    assert [error.partition(":")[0] for error in message] == [
         "status.allocation.devices.results[0].adminAccess",
         "status.allocation",
     ]

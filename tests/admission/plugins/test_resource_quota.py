@@ -258,11 +258,11 @@ class SlowStore(MemoryStore):
         super().__init__()
         self.may_commit = asyncio.Event()
         self.may_commit.set()
-        self.is_asked = asyncio.Event()
+        self.was_called = asyncio.Event()
 
     async def put(self, key: str, value: bytes, *, expected: int | None, guard: Guard | None = None) -> int:
         if "/configmaps/" in key:
-            self.is_asked.set()
+            self.was_called.set()
             return await asyncio.shield(asyncio.create_task(self._later(key, value, expected)))
         return await super().put(key, value, expected=expected)
 
@@ -277,7 +277,7 @@ async def test_a_client_that_goes_away_leaves_no_gap_for_another() -> None:
         await api.made(QUOTAS, quota(hard={"configmaps": "1"}))
         store.may_commit.clear()
         gone = asyncio.create_task(api.post(CONFIG_MAPS, config_map("one")))
-        await store.is_asked.wait()
+        await store.was_called.wait()
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
         assert (await api.post(CONFIG_MAPS, config_map("two"))).status == 403

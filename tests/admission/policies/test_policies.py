@@ -51,7 +51,7 @@ BODY = config_map("settings", {"x": "y"})
 
 
 @pytest.mark.parametrize(
-    ("validation", "code", "said"),
+    ("validation", "code", "message"),
     [
         ({"expression": "object.data.x == 'ok'"}, 422, "failed expression: object.data.x == 'ok'"),
         ({"expression": "false", "message": "never", "reason": "Forbidden"}, 403, "never"),
@@ -72,7 +72,9 @@ BODY = config_map("settings", {"x": "y"})
     ],
     ids=["plain", "message", "expression", "no message", "error", "variable", "variable of a variable"],
 )
-async def test_a_policy_refuses_in_kubernetes_words(api: InProcess, validation: Object, code: int, said: str) -> None:
+async def test_a_policy_refuses_in_kubernetes_words(
+    api: InProcess, validation: Object, code: int, message: str
+) -> None:
     variables = [
         {"name": "z", "expression": "object.data.z"},
         {"name": "size", "expression": "object.data.x.size()"},
@@ -80,8 +82,8 @@ async def test_a_policy_refuses_in_kubernetes_words(api: InProcess, validation: 
     ]
     await validate(api, validation, variables=variables)
     reply = await api.post(CONFIG_MAPS, BODY)
-    assert (reply.status, reply.message) == (code, SAID + said)
-    assert reply.json["details"]["causes"] == [{"message": SAID.partition("forbidden: ")[2] + said}]
+    assert (reply.status, reply.message) == (code, SAID + message)
+    assert reply.json["details"]["causes"] == [{"message": SAID.partition("forbidden: ")[2] + message}]
 
 
 async def test_a_variable_is_looked_at_only_where_it_is_needed(api: InProcess) -> None:
@@ -219,7 +221,7 @@ async def test_a_policy_adds_a_container_by_its_name(api: InProcess) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mutation", "said"),
+    ("mutation", "message"),
     [
         (
             patching("[JSONPatch{op: 'remove', path: '/data/nothing'}]"),
@@ -238,10 +240,10 @@ async def test_a_policy_adds_a_container_by_its_name(api: InProcess) -> None:
     ],
     ids=["patch", "error", "identity"],
 )
-async def test_a_policy_that_cannot_do_its_work_refuses(api: InProcess, mutation: Object, said: str) -> None:
+async def test_a_policy_that_cannot_do_its_work_refuses(api: InProcess, mutation: Object, message: str) -> None:
     await mutate(api, mutation)
     reply = await api.post(CONFIG_MAPS, BODY)
-    assert (reply.status, reply.message) == (403, f"policy 'p' with binding 'p' denied request: {said}")
+    assert (reply.status, reply.message) == (403, f"policy 'p' with binding 'p' denied request: {message}")
 
 
 async def test_a_policy_that_fails_open_leaves_the_object_as_it_is(api: InProcess) -> None:
@@ -250,7 +252,7 @@ async def test_a_policy_that_fails_open_leaves_the_object_as_it_is(api: InProces
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         (
             {"validations": [{"expression": "object.spec.paused"}]},
@@ -273,11 +275,11 @@ async def test_a_policy_that_fails_open_leaves_the_object_as_it_is(api: InProces
     ],
     ids=["no type", "no string", "no parameters", "no annotation"],
 )
-async def test_an_expression_that_makes_no_sense_is_refused(api: InProcess, spec: Object, said: str) -> None:
+async def test_an_expression_that_makes_no_sense_is_refused(api: InProcess, spec: Object, message: str) -> None:
     kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy"}
     body = {**kind, "metadata": {"name": "p"}, "spec": {"matchConstraints": rules("deployments", "apps"), **spec}}
     reply = await api.post(f"{GROUP}/validatingadmissionpolicies", body)
-    assert reply.message == f'ValidatingAdmissionPolicy.admissionregistration.k8s.io "p" is invalid: {said}'
+    assert reply.message == f'ValidatingAdmissionPolicy.admissionregistration.k8s.io "p" is invalid: {message}'
 
 
 WRONG_ALL_OVER = {
@@ -399,8 +401,8 @@ async def test_a_policy_has_warnings_about_wrong_types_in_its_expressions(api: I
 
 
 async def _policy(api: InProcess) -> Object:
-    found: Object = (await api.get(f"{GROUP}/validatingadmissionpolicies/p")).json
-    return found
+    obj: Object = (await api.get(f"{GROUP}/validatingadmissionpolicies/p")).json
+    return obj
 
 
 @pytest.mark.parametrize("mutating", [False, True])

@@ -43,17 +43,17 @@ async def test_webhooks_are_asked_about_questions_too(api: InProcess, tmp_path: 
         await configure(api, target, hook(server.client_config, rules=[ALL_QUESTIONS]))
         for path, question in QUESTIONS:
             reply = await api.post(path, question)
-            said = f'admission webhook "{NAME}" denied the request: no questions'
-            assert (reply.status, reply.message) == (403, said), path
-        shown = [asked["object"] for asked in server.asked]
+            message = f'admission webhook "{NAME}" denied the request: no questions'
+            assert (reply.status, reply.message) == (403, message), path
+        view = [request["object"] for request in server.requests]
         kinds = ["SelfSubjectAccessReview", "SubjectAccessReview", *["LocalSubjectAccessReview"] * 2]
-        assert [obj["kind"] for obj in shown] == [*kinds, "SelfSubjectRulesReview", "SelfSubjectReview", "TokenReview"]
-        assert [obj["metadata"].get("namespace") for obj in shown[1:4]] == [None, "default", "nowhere"]
-        assert [asked.get("namespace") for asked in server.asked[1:4]] == [None, "default", "nowhere"]
+        assert [obj["kind"] for obj in view] == [*kinds, "SelfSubjectRulesReview", "SelfSubjectReview", "TokenReview"]
+        assert [obj["metadata"].get("namespace") for obj in view[1:4]] == [None, "default", "nowhere"]
+        assert [request.get("namespace") for request in server.requests[1:4]] == [None, "default", "nowhere"]
 
 
 @pytest.mark.parametrize(
-    ("path", "code", "said"),
+    ("path", "code", "message"),
     [
         (f"{ACCESS}/selfsubjectaccessreviews", 422, "exactly one of nonResourceAttributes or resourceAttributes"),
         (f"{ACCESS}/selfsubjectrulesreviews", 400, "no namespace on request"),
@@ -61,12 +61,12 @@ async def test_webhooks_are_asked_about_questions_too(api: InProcess, tmp_path: 
     ],
 )
 async def test_a_question_without_an_answer_comes_before_no_validating_webhook(
-    api: InProcess, tmp_path: Path, path: str, code: int, said: str
+    api: InProcess, tmp_path: Path, path: str, code: int, message: str
 ) -> None:
     async with webhook(tmp_path, denied) as server:
         await configure(api, VALIDATING, hook(server.client_config, rules=[ALL_QUESTIONS]))
         reply = await api.post(path, {"spec": {}})
-        assert (reply.status, said in reply.message, server.asked) == (code, True, [])
+        assert (reply.status, message in reply.message, server.requests) == (code, True, [])
 
 
 async def test_a_review_is_answered_as_a_webhook_has_changed_it(api: InProcess, tmp_path: Path) -> None:

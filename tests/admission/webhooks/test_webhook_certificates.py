@@ -108,13 +108,13 @@ REFUSED: dict[str, tuple[str, KeyPair, str]] = {
 async def test_the_reason_why_a_certificate_is_refused_is_in_the_answer(
     api: InProcess, tmp_path: Path, host: str, pair: KeyPair, reason: str
 ) -> None:
-    found = await message(api, tmp_path, pair, host=host, bundle=CA.certificate_pem)
-    assert found == f"tls: failed to verify certificate: x509: {reason}"
+    result = await message(api, tmp_path, pair, host=host, bundle=CA.certificate_pem)
+    assert result == f"tls: failed to verify certificate: x509: {reason}"
 
 
 async def test_the_ca_of_a_bundle_is_another_of_the_same_name(api: InProcess, tmp_path: Path) -> None:
-    found = await message(api, tmp_path, certificate("a", "127.0.0.1"), bundle=ONE_CALLED_LIKE_IT.certificate_pem)
-    assert found == "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+    result = await message(api, tmp_path, certificate("a", "127.0.0.1"), bundle=ONE_CALLED_LIKE_IT.certificate_pem)
+    assert result == "tls: failed to verify certificate: x509: certificate signed by unknown authority"
 
 
 JUNK = b"-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n"
@@ -155,6 +155,6 @@ def test_a_bundle_without_a_certificate_is_refused_in_the_words_of_kubernetes(bu
 
 
 async def test_a_bundle_that_cannot_be_used_fails_before_the_call(api: InProcess, tmp_path: Path) -> None:
-    found = await message(api, tmp_path, certificate("a", "127.0.0.1"), bundle=b"hello")
+    result = await message(api, tmp_path, certificate("a", "127.0.0.1"), bundle=b"hello")
     why = "could not get REST client: unable to load root certificates: unable to parse bytes as PEM block"
-    assert found == f"{FAILED}{why}"
+    assert result == f"{FAILED}{why}"

@@ -25,7 +25,7 @@ from tests.server.in_process import (
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "said"),
+    ("status", "code", "message"),
     [
         ({"message": "not today", "code": 418}, 418, f'admission webhook "{NAME}" denied the request: not today'),
         ({"reason": "Forbidden"}, 400, f'admission webhook "{NAME}" denied the request: Forbidden'),
@@ -42,12 +42,12 @@ from tests.server.in_process import (
     ],
 )
 async def test_a_refusal_is_reported_in_the_webhooks_words(
-    api: InProcess, tmp_path: Path, status: Object, code: int, said: str
+    api: InProcess, tmp_path: Path, status: Object, code: int, message: str
 ) -> None:
     async with webhook(tmp_path, lambda request: denied(request, **status)) as server:
         await configure(api, VALIDATING, hook(server.client_config))
         reply = await api.post(CONFIG_MAPS, config_map())
-    assert (reply.status, reply.message) == (code, said)
+    assert (reply.status, reply.message) == (code, message)
 
 
 REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
@@ -128,15 +128,15 @@ UNREADABLE: dict[str, tuple[Answer, str]] = {
 }
 
 
-@pytest.mark.parametrize(("answer", "said"), UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize(("answer", "message"), UNREADABLE.values(), ids=UNREADABLE)
 async def test_an_answer_that_cannot_be_read_is_reported_in_the_words_of_kubernetes(
-    api: InProcess, tmp_path: Path, answer: Answer, said: str
+    api: InProcess, tmp_path: Path, answer: Answer, message: str
 ) -> None:
     async with webhook(tmp_path, answer) as server:
         await configure(api, VALIDATING, hook(server.client_config))
         reply = await api.post(CONFIG_MAPS, config_map())
     lead = f'Internal error occurred: failed calling webhook "{NAME}": failed to call webhook: '
-    assert (reply.status, reply.message) == (500, lead + said)
+    assert (reply.status, reply.message) == (500, lead + message)
 
 
 @pytest.mark.parametrize("status", [201, 202, 206])
@@ -161,7 +161,7 @@ def packed(body: bytes) -> web.Response:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         pytest.param(b"nothing packed", "gzip: invalid header", id="not packed"),
         pytest.param(
@@ -170,14 +170,14 @@ def packed(body: bytes) -> web.Response:
     ],
 )
 async def test_a_packed_answer_that_is_none_is_an_error_of_bounded_size(
-    api: InProcess, tmp_path: Path, body: bytes, said: str
+    api: InProcess, tmp_path: Path, body: bytes, message: str
 ) -> None:
     async with webhook(tmp_path, lambda request: packed(body)) as server:
         await configure(api, VALIDATING, hook(server.client_config))
         async with counting_turns() as turns:
             reply = await api.post(CONFIG_MAPS, config_map())
     assert reply.status == 500
-    assert said in reply.message
+    assert message in reply.message
     assert turns.count > 2
 
 
@@ -193,7 +193,7 @@ async def test_a_webhook_that_asks_for_another_call_is_called_again(api: InProce
     async with webhook(tmp_path, lambda request: next(answers, None) or allowed(request)) as server:
         await configure(api, VALIDATING, hook(server.client_config))
         assert (await api.post(CONFIG_MAPS, config_map())).status == 201
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 async def test_warnings_with_control_characters_are_dropped(api: InProcess, tmp_path: Path) -> None:
@@ -227,16 +227,16 @@ PATCHES: dict[str, tuple[bytes, str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("patch", "patch_type", "said"), PATCHES.values(), ids=PATCHES)
+@pytest.mark.parametrize(("patch", "patch_type", "message"), PATCHES.values(), ids=PATCHES)
 async def test_a_patch_that_is_none_is_refused(
-    api: InProcess, tmp_path: Path, patch: bytes, patch_type: str, said: str
+    api: InProcess, tmp_path: Path, patch: bytes, patch_type: str, message: str
 ) -> None:
     encoded = base64.b64encode(patch).decode()
     async with webhook(tmp_path, lambda request: allowed(request, patchType=patch_type, patch=encoded)) as server:
         await configure(api, MUTATING, hook(server.client_config))
         reply = await api.post(CONFIG_MAPS, config_map())
     lead = f'Internal error occurred: failed calling webhook "{NAME}": '
-    assert (reply.status, reply.message) == (500, lead + said)
+    assert (reply.status, reply.message) == (500, lead + message)
 
 
 ADDRESSES: dict[str, tuple[str, str]] = {
@@ -245,11 +245,11 @@ ADDRESSES: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("url", "said"), ADDRESSES.values(), ids=ADDRESSES)
-async def test_an_address_that_cannot_be_dialled_is_reported(api: InProcess, url: str, said: str) -> None:
+@pytest.mark.parametrize(("url", "message"), ADDRESSES.values(), ids=ADDRESSES)
+async def test_an_address_that_cannot_be_dialled_is_reported(api: InProcess, url: str, message: str) -> None:
     await configure(api, VALIDATING, hook({"url": url}))
     reply = await api.post(CONFIG_MAPS, config_map())
-    assert reply.message.endswith(f'failed to call webhook: Post "{url}?timeout=10s": {said}')
+    assert reply.message.endswith(f'failed to call webhook: Post "{url}?timeout=10s": {message}')
 
 
 def late(request: Object) -> Any:
@@ -261,7 +261,7 @@ def late(request: Object) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (lambda request: allowed({"uid": "other"}), "received invalid webhook response: expected response.uid="),
         (lambda request: {"kind": "AdmissionReview"}, "received invalid webhook response: webhook response was absent"),
@@ -295,14 +295,14 @@ def late(request: Object) -> Any:
     ],
 )
 async def test_a_webhook_that_fails_closes_or_opens_the_door(
-    api: InProcess, tmp_path: Path, answer: Answer, said: str
+    api: InProcess, tmp_path: Path, answer: Answer, message: str
 ) -> None:
     async with webhook(tmp_path, answer) as server:
         await configure(api, MUTATING, hook(server.client_config, timeoutSeconds=1))
         reply = await api.post(CONFIG_MAPS, config_map())
         assert reply.status == 500
         assert reply.message.startswith(f'Internal error occurred: failed calling webhook "{NAME}": ')
-        assert said in reply.message
+        assert message in reply.message
         opened = [{"op": "add", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]
         await api.patch(f"{MUTATING}/one", opened, OPERATIONS)
         assert (await api.post(CONFIG_MAPS, config_map())).status == 201
@@ -325,7 +325,7 @@ async def test_a_webhook_that_no_known_ca_vouches_for_is_not_believed(api: InPro
         await configure(api, VALIDATING, hook({"url": server.url}))
         reply = await api.post(CONFIG_MAPS, config_map())
     assert "tls: failed to verify certificate: x509: certificate signed by unknown authority" in reply.message
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize(("bundle", "status"), [("root", 201), ("intermediate", 201), ("leaf", 201), ("other", 500)])

@@ -24,7 +24,7 @@ async def test_a_service_is_called_at_its_endpoint_under_its_own_name(api: InPro
         # The API refuses endpoints on loopback, so the test sets the address in the resolver.
         api.plane.webhooks._services = _At(port)
         assert (await api.post(CONFIG_MAPS, config_map())).status == 201
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 class _At:

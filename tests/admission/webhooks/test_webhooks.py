@@ -26,7 +26,7 @@ async def test_a_webhook_is_shown_the_whole_request(api: InProcess, tmp_path: Pa
         await api.made(CONFIG_MAPS, config_map("a", {"x": "1"}))
         await api.patch(f"{CONFIG_MAPS}/a", {"data": {"x": "2"}})
         await api.delete(f"{CONFIG_MAPS}/a")
-    created, updated, deleted = server.asked
+    created, updated, deleted = server.requests
     kind, resource = {"group": "", "version": "v1", "kind": "ConfigMap"}, {"group": "", "version": "v1"}
     assert created["kind"] == created["requestKind"] == kind
     assert created["resource"] == {**resource, "resource": "configmaps"}
@@ -83,7 +83,7 @@ async def test_selectors_rules_and_conditions_say_who_is_meant(api: InProcess, t
         assert (await api.post(CONFIG_MAPS, config_map("b", labels=labels))).status == 201
         other = "/api/v1/namespaces/kube-public/configmaps"
         assert (await api.post(other, config_map("ab", labels=labels))).status == 201
-        assert server.asked == []
+        assert server.requests == []
         assert (await api.post(CONFIG_MAPS, config_map("ab", labels=labels))).status == 400
 
 
@@ -102,14 +102,14 @@ async def test_another_version_of_a_kind_is_the_same_kind(api: InProcess, tmp_pa
         await configure(api, VALIDATING, hook(server.client_config, rules=[rule]))
         old = "/apis/extensions/v1beta1/namespaces/default/deployments"
         assert (await api.post(old, {**deployed(), "apiVersion": "extensions/v1beta1"})).status == 201
-        (asked,) = server.asked
-        assert asked["requestKind"]["group"] == "extensions"
-        assert (asked["kind"]["group"], asked["object"]["apiVersion"]) == ("apps", "apps/v1")
+        (request,) = server.requests
+        assert request["requestKind"]["group"] == "extensions"
+        assert (request["kind"]["group"], request["object"]["apiVersion"]) == ("apps", "apps/v1")
         await api.delete(f"{VALIDATING}/one")
         await configure(api, VALIDATING, hook(server.client_config, rules=[rule], matchPolicy="Exact"))
         body = {**deployed("two"), "apiVersion": "extensions/v1beta1"}
         assert (await api.post(old, body)).status == 201
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 async def test_an_old_version_can_be_changed_in_the_new_one(api: InProcess, tmp_path: Path) -> None:
@@ -134,25 +134,25 @@ async def test_a_webhook_without_side_effects_is_asked_in_a_dry_run_too(api: InP
     async with webhook(tmp_path, allowed) as server:
         await configure(api, VALIDATING, hook(server.client_config, sideEffects="NoneOnDryRun"))
         assert (await api.post(f"{CONFIG_MAPS}?dryRun=All", config_map())).status == 201
-    assert server.asked[0]["dryRun"] is True
+    assert server.requests[0]["dryRun"] is True
 
 
-@pytest.mark.parametrize("said", [{}, {"sideEffects": "Unknown"}, {"sideEffects": "Some"}], ids=str)
+@pytest.mark.parametrize("message", [{}, {"sideEffects": "Unknown"}, {"sideEffects": "Some"}], ids=str)
 async def test_a_webhook_of_old_that_may_have_side_effects_stops_a_dry_run(
-    api: InProcess, tmp_path: Path, said: Object
+    api: InProcess, tmp_path: Path, message: Object
 ) -> None:
     async with webhook(tmp_path, allowed) as server:
         written = hook(server.client_config)
         del written["sideEffects"]
-        body: Object = {"metadata": {"name": "one"}, "webhooks": [{**written, **said}]}
+        body: Object = {"metadata": {"name": "one"}, "webhooks": [{**written, **message}]}
         await api.made(VALIDATING.replace("/v1/", "/v1beta1/"), body)
         today = (await api.get(f"{VALIDATING}/one")).json
-        assert today["webhooks"][0]["sideEffects"] == (said or {"sideEffects": "Unknown"})["sideEffects"]
+        assert today["webhooks"][0]["sideEffects"] == (message or {"sideEffects": "Unknown"})["sideEffects"]
         reply = await api.post(f"{CONFIG_MAPS}?dryRun=All", config_map())
         assert (reply.status, reply.message) == (400, f'admission webhook "{NAME}" does not support dry run')
-        assert server.asked == []
+        assert server.requests == []
         assert (await api.post(CONFIG_MAPS, config_map())).status == 201
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
         assert (await api.put(f"{VALIDATING}/one", today)).status == 200  # It may keep what it was allowed to have.
         new = await api.post(VALIDATING, {**today, "metadata": {"name": "two"}})
         assert new.status == 422
@@ -183,7 +183,7 @@ async def test_a_webhook_is_asked_again_after_a_later_one_has_changed_something(
         made = await api.made(CONFIG_MAPS, config_map())
     assert made["metadata"]["labels"] == {"seen": "yes", "second": "yes"}
     assert [labels for _, labels in seen] == [{}, {"seen": "yes", "second": "yes"}]
-    assert len(second.asked) == 1
+    assert len(second.requests) == 1
 
 
 def _second(tmp_path: Path) -> Any:

@@ -66,15 +66,15 @@ def everyone() -> FirstOf:
     )
 
 
-def who(authenticator: FirstOf, shown: Shown) -> User:
-    user = authenticator.authenticate(shown)
+def who(authenticator: FirstOf, credentials: Shown) -> User:
+    user = authenticator.authenticate(credentials)
     assert not isinstance(user, Awaitable)
     return user
 
 
-def is_refused(authenticator: FirstOf, shown: Shown) -> bool:
+def is_refused(authenticator: FirstOf, credentials: Shown) -> bool:
     try:
-        who(authenticator, shown)
+        who(authenticator, credentials)
     except errors.Unauthorized:
         return True
     return False
@@ -83,19 +83,19 @@ def is_refused(authenticator: FirstOf, shown: Shown) -> bool:
 def test_nothing_is_left_of_what_was_refused(everyone: FirstOf) -> None:
     gc.disable()  # It comes seldom where much is stored: until then, what was shown would pile up.
     try:
-        shown = Shown(b"junk", token="x")
-        left = weakref.ref(shown)
-        assert is_refused(everyone, shown)
-        del shown
+        credentials = Shown(b"junk", token="x")
+        left = weakref.ref(credentials)
+        assert is_refused(everyone, credentials)
+        del credentials
         assert left() is None
     finally:
         gc.enable()
 
 
 def test_a_certificate_names_user_and_groups(everyone: FirstOf) -> None:
-    shown = der(CA, "bob", "devs", "ops")
-    credential = {"authentication.kubernetes.io/credential-id": (f"X509SHA256={hashlib.sha256(shown).hexdigest()}",)}
-    assert who(everyone, Shown(shown)) == User("bob", ("devs", "ops", "system:authenticated"), extra=credential)
+    view = der(CA, "bob", "devs", "ops")
+    credential = {"authentication.kubernetes.io/credential-id": (f"X509SHA256={hashlib.sha256(view).hexdigest()}",)}
+    assert who(everyone, Shown(view)) == User("bob", ("devs", "ops", "system:authenticated"), extra=credential)
 
 
 def named(*names: tuple[x509.ObjectIdentifier, str]) -> bytes:
@@ -113,8 +113,8 @@ UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
 
 
 def test_of_several_common_names_the_last_counts_and_a_uid_may_be_reported(everyone: FirstOf) -> None:
-    shown = named((NameOID.COMMON_NAME, "admin"), (NameOID.COMMON_NAME, "bob"), (UID, "7"))
-    user = who(everyone, Shown(shown))
+    view = named((NameOID.COMMON_NAME, "admin"), (NameOID.COMMON_NAME, "bob"), (UID, "7"))
+    user = who(everyone, Shown(view))
     assert (user.name, user.uid) == ("bob", "7")
 
 
@@ -127,11 +127,11 @@ def test_a_uid_that_is_none_or_two_is_refused(everyone: FirstOf, uids: tuple[str
 def test_a_certificate_that_expires_while_connected_is_refused_from_then_on() -> None:
     clock = HandClock()
     authenticator = CertificateAuthenticator(CA.certificate_pem, clock=clock)
-    shown = Shown(der(CA, "bob"))
-    assert authenticator.authenticate(shown) is not None
+    credentials = Shown(der(CA, "bob"))
+    assert authenticator.authenticate(credentials) is not None
     clock.moment += timedelta(days=366)
     with pytest.raises(errors.Unauthorized):
-        authenticator.authenticate(shown)
+        authenticator.authenticate(credentials)
 
 
 def chained(ca: KeyPair, name: str) -> tuple[bytes, tuple[bytes, ...]]:
@@ -150,9 +150,9 @@ def test_certificates_of_an_intermediate_authority_are_accepted(everyone: FirstO
 
 
 def test_a_chain_to_the_proxies_authority_makes_a_proxy_and_no_user(everyone: FirstOf) -> None:
-    shown = chained(PROXY_CA, "front-proxy-client")
-    assert who(everyone, Shown(*shown, remote_headers=SMUGGLED)).name == "admin"
-    assert is_refused(everyone, Shown(*shown))
+    view = chained(PROXY_CA, "front-proxy-client")
+    assert who(everyone, Shown(*view, remote_headers=SMUGGLED)).name == "admin"
+    assert is_refused(everyone, Shown(*view))
     user = chained(CA, "front-proxy-client")
     assert who(everyone, Shown(*user, remote_headers=SMUGGLED)).name == "front-proxy-client"
 
@@ -177,14 +177,14 @@ async def test_a_good_token_that_is_asked_about_counts_as_well() -> None:
 
     everyone = FirstOf([CertificateAuthenticator(CA.certificate_pem), BearerAuthenticator(Asks()), Never()])
     stranger = der(OTHER_CA, "bob")
-    told = everyone.authenticate(Shown(stranger, token="t"))
-    assert not isinstance(told, User)
-    assert (await told).name == "asked"
+    message = everyone.authenticate(Shown(stranger, token="t"))
+    assert not isinstance(message, User)
+    assert (await message).name == "asked"
     for credentials in (Shown(stranger, token="guess"), Shown(token="guess")):
-        told = everyone.authenticate(credentials)
-        assert not isinstance(told, User)
+        message = everyone.authenticate(credentials)
+        assert not isinstance(message, User)
         with pytest.raises(errors.Unauthorized):
-            await told
+            await message
 
 
 class Never:
@@ -198,8 +198,8 @@ def test_a_certificate_counts_in_its_time_only_and_so_does_who_stands_behind_it(
     leaf = issue(CA, common_name="bob", client=True, now=then, lifetime=timedelta(hours=1))
     assert is_refused(everyone, Shown(leaf.certificate.public_bytes(serialization.Encoding.DER)))
     proxy = issue(PROXY_CA, common_name="front-proxy-client", client=True, now=then, lifetime=timedelta(hours=1))
-    shown = proxy.certificate.public_bytes(serialization.Encoding.DER)
-    assert is_refused(everyone, Shown(shown, remote_headers=SMUGGLED))
+    view = proxy.certificate.public_bytes(serialization.Encoding.DER)
+    assert is_refused(everyone, Shown(view, remote_headers=SMUGGLED))
     between = intermediate(CA, now=then)
     signer = KeyPair(intermediate(CA).certificate, between.key)  # Its signatures would be valid today.
     chain = (der(signer, "bob"), *(pair.certificate.public_bytes(serialization.Encoding.DER) for pair in (between, CA)))
@@ -226,7 +226,7 @@ def test_a_proxy_says_who_is_calling(everyone: FirstOf) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "name"),
+    ("credentials", "name"),
     [
         pytest.param(Shown(remote_headers=SMUGGLED), ANONYMOUS.name, id="without a certificate"),
         pytest.param(Shown(der(CA, "bob"), remote_headers=SMUGGLED), "bob", id="from a user"),
@@ -238,8 +238,8 @@ def test_a_proxy_says_who_is_calling(everyone: FirstOf) -> None:
         pytest.param(Shown(token="t", remote_headers=SMUGGLED), "token-user", id="with a token"),
     ],
 )
-def test_smuggled_headers_mean_nothing(everyone: FirstOf, shown: Shown, name: str) -> None:
-    user = who(everyone, shown)
+def test_smuggled_headers_mean_nothing(everyone: FirstOf, credentials: Shown, name: str) -> None:
+    user = who(everyone, credentials)
     assert user.name == name
     assert "system:masters" not in user.groups
     assert is_refused(everyone, Shown(der(OTHER_CA, "front-proxy-client"), remote_headers=SMUGGLED))

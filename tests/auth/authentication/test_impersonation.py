@@ -61,8 +61,10 @@ def test_everything_that_is_asked_for_must_be_allowed() -> None:
     (way,) = ways_to(wanted, ASKER, LIST_PODS, constrained=False)
     extra = {"scopes": ("a",), "acme.com/project": ("b",)}
     assert way.user == User("bob", ("devs", "ops", "system:authenticated"), "7", extra)
-    asked = [(step.action.group, step.action.resource, step.action.subresource, step.action.name) for step in way.steps]
-    assert asked == [
+    command = [
+        (step.action.group, step.action.resource, step.action.subresource, step.action.name) for step in way.steps
+    ]
+    assert command == [
         ("", "users", "", "bob"),
         ("authentication.k8s.io", "uids", "", "7"),
         ("", "groups", "", "devs"),
@@ -87,12 +89,12 @@ class Allowing:
 
     def __init__(self, *allowed: str) -> None:
         self.allowed = set(allowed)
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def decide(self, user: User, action: Action) -> Decision:
         resource = "/".join(part for part in (action.group, action.resource, action.subresource) if part)
         what = f"{action.verb} {resource or action.path} {action.name}".strip()
-        self.asked.append(what)
+        self.requests.append(what)
         return ALLOWED if what in self.allowed else NO_OPINION
 
 
@@ -102,9 +104,9 @@ BE_BOB = f"impersonate:user-info {AUTHN}/users bob"
 
 
 async def refused(impersonator: Impersonator, wanted: User, asker: User = ASKER) -> str:
-    with pytest.raises(errors.Forbidden) as found:
+    with pytest.raises(errors.Forbidden) as caught:
         await impersonator.become(asker, wanted, LIST_PODS)
-    return found.value.message
+    return caught.value.message
 
 
 async def test_constrained_impersonation_allows_nothing_but_its_verb() -> None:
@@ -126,7 +128,7 @@ async def test_before_it_was_known_it_opens_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("wanted", "message"),
     [
         (User("bob"), "impersonate-on:user-info:list"),
         (User(NODE), "impersonate-on:arbitrary-node:list"),
@@ -137,8 +139,8 @@ async def test_before_it_was_known_it_opens_nothing() -> None:
     ],
     ids=["user", "node", "account", "node with more", "account with more", "no node"],
 )
-async def test_a_refusal_tells_of_the_first_way(wanted: User, told: str) -> None:
-    assert f'User "alice" cannot {told}' in await refused(Impersonator(Allowing()), wanted)
+async def test_a_refusal_tells_of_the_first_way(wanted: User, message: str) -> None:
+    assert f'User "alice" cannot {message}' in await refused(Impersonator(Allowing()), wanted)
 
 
 async def test_the_verb_impersonate_still_allows_everything() -> None:
@@ -146,9 +148,9 @@ async def test_the_verb_impersonate_still_allows_everything() -> None:
     impersonator = Impersonator(allowing)
     way = await impersonator.become(ASKER, User("bob", ("system:masters",)), LIST_PODS)
     assert (way.constraint, way.user.groups) == ("", ("system:masters", "system:authenticated"))
-    allowing.asked.clear()
+    allowing.requests.clear()
     await impersonator.become(ASKER, User("bob"), LIST_PODS)
-    assert allowing.asked == ["impersonate users bob"]  # The way that went last is tried first.
+    assert allowing.requests == ["impersonate users bob"]  # The way that went last is tried first.
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,8 @@ def idp(tmp_path: Path) -> Iterator[Idp]:
 
 
 async def user_of(tokens: OidcTokens, token: str) -> User | None:
-    found = tokens.find(token)
-    bearer = await found if isinstance(found, Awaitable) else found
+    result = tokens.find(token)
+    bearer = await result if isinstance(result, Awaitable) else result
     return bearer.user if bearer is not None else None
 
 
@@ -89,7 +89,7 @@ async def test_keys_are_fetched_once_and_again_when_they_change(idp: Idp) -> Non
     tokens = idp.tokens()
     for _ in range(3):
         await user_of(tokens, idp.token())
-    assert [path for path, _ in idp.server.asked] == ["/.well-known/openid-configuration", "/keys"]
+    assert [path for path, _ in idp.server.requests] == ["/.well-known/openid-configuration", "/keys"]
     idp.key = ec.generate_private_key(ec.SECP256R1())
     with pytest.raises(BadToken):  # Too soon to ask again: invented keys cannot make us ask all the time.
         await user_of(tokens, idp.token())
@@ -101,7 +101,7 @@ async def test_concurrent_requests_wait_for_the_same_keys(idp: Idp) -> None:
     tokens = idp.tokens()
     users = await asyncio.gather(*(user_of(tokens, idp.token(sub=f"user-{number}")) for number in range(5)))
     assert all(user is not None for user in users)
-    assert [path for path, _ in idp.server.asked] == ["/.well-known/openid-configuration", "/keys"]
+    assert [path for path, _ in idp.server.requests] == ["/.well-known/openid-configuration", "/keys"]
 
 
 async def test_an_email_must_be_verified(idp: Idp) -> None:
@@ -160,7 +160,7 @@ async def test_a_provider_that_says_something_else_is_not_believed(idp: Idp, dis
 async def test_a_provider_with_another_certificate_is_not_believed(idp: Idp) -> None:
     with pytest.raises(BadToken):
         await user_of(idp.tokens(authorities=""), idp.token())
-    assert idp.server.asked == []
+    assert idp.server.requests == []
 
 
 @pytest.mark.parametrize(

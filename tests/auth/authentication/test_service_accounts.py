@@ -64,9 +64,9 @@ class Shop:
         return str(status["token"])
 
     def bearer(self, token: str, *audiences: str) -> Bearer:
-        found = self.tokens.find(token, audiences)
-        assert isinstance(found, Bearer)
-        return found
+        result = self.tokens.find(token, audiences)
+        assert isinstance(result, Bearer)
+        return result
 
 
 def claims_of(token: str) -> jwt.Claims:
@@ -108,8 +108,8 @@ def test_a_token_stands_for_its_account() -> None:
 def test_a_pod_s_token_knows_pod_and_node() -> None:
     shop = Shop()
     extra = shop.bearer(shop.token(**bound_to("Pod", "web"))).user.extra
-    told = {key.rpartition("/")[2]: values[0] for key, values in extra.items() if not key.endswith("credential-id")}
-    assert told == {"pod-name": "web", "pod-uid": "pod-1", "node-name": "n1", "node-uid": "node-1"}
+    message = {key.rpartition("/")[2]: values[0] for key, values in extra.items() if not key.endswith("credential-id")}
+    assert message == {"pod-name": "web", "pod-uid": "pod-1", "node-name": "n1", "node-uid": "node-1"}
 
 
 def test_the_answer_names_the_account_and_the_expiry() -> None:
@@ -325,7 +325,7 @@ async def test_an_account_that_another_server_has_just_made_is_found_after_a_syn
     tokens = ServiceAccountTokens(shop.issuer, accounts, shop.clock, sync=sync)
     pending = tokens.find(token)
     assert isinstance(pending, Awaitable)
-    found = await pending
-    assert found is not None and found.user.name == NAME
+    result = await pending
+    assert result is not None and result.user.name == NAME
     assert isinstance(tokens.find(token), Bearer)
     assert len(synced) == 1

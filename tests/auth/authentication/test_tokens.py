@@ -45,10 +45,10 @@ def bootstrap_secret(type_: str = "bootstrap.kubernetes.io/token", **data: str) 
 
 def test_a_bootstrap_token_stands_for_a_bootstrapper() -> None:
     groups = "system:bootstrappers:workers,system:bootstrappers:a"
-    found = BootstrapTokens(Kept(bootstrap_secret(auth_extra_groups=groups)), Still()).find(TOKEN)
-    assert found is not None
-    assert found.user.name == "system:bootstrap:abcdef"
-    assert found.user.groups == (
+    result = BootstrapTokens(Kept(bootstrap_secret(auth_extra_groups=groups)), Still()).find(TOKEN)
+    assert result is not None
+    assert result.user.name == "system:bootstrap:abcdef"
+    assert result.user.groups == (
         "system:bootstrappers",
         "system:bootstrappers:a",
         "system:bootstrappers:workers",

@@ -43,7 +43,7 @@ def test_a_user_without_bindings_may_do_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("subject", "user", "told"),
+    ("subject", "user", "message"),
     [
         ("User bob", BOB, 'User "bob"'),
         ("Group devs", BOB, 'Group "devs"'),
@@ -53,11 +53,11 @@ def test_a_user_without_bindings_may_do_nothing() -> None:
         ("Group system:serviceaccounts:shop", ROBOT, 'Group "system:serviceaccounts:shop"'),
     ],
 )
-def test_a_binding_reaches_its_subject_and_is_named(subject: str, user: User, told: str) -> None:
+def test_a_binding_reaches_its_subject_and_is_named(subject: str, user: User, message: str) -> None:
     cluster = Cluster()
     cluster.cluster_bindings.put(binding("readers", "reader", subject))
     decision = cluster.rbac().decide(user, LIST_ALL_PODS)
-    expected = f'RBAC: allowed by ClusterRoleBinding "readers" of ClusterRole "reader" to {told}'
+    expected = f'RBAC: allowed by ClusterRoleBinding "readers" of ClusterRole "reader" to {message}'
     assert decision == Decision("allow", expected)
 
 

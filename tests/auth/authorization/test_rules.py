@@ -96,8 +96,8 @@ def test_a_rule_allows_what_it_says(given: Object, action: Action, allowed: bool
 def test_permissions_that_are_not_held_are_reported_in_kubernetes_words(
     held: list[Object], wanted: list[Object], missing: list[str]
 ) -> None:
-    found = missing_from([Rule.of(rule) for rule in held], [Rule.of(rule) for rule in wanted])
-    assert [str(rule) for rule in found] == missing
+    result = missing_from([Rule.of(rule) for rule in held], [Rule.of(rule) for rule in wanted])
+    assert [str(rule) for rule in result] == missing
 
 
 def some(*values: str, least: int = 0) -> st.SearchStrategy[tuple[str, ...]]:

@@ -55,10 +55,10 @@ def test_everything_is_made_and_only_its_owner_may_read_it(files: CertificateFil
 def test_the_server_certificate_names_every_way_to_reach_the_server(files: CertificateFiles) -> None:
     certificate = load_pair(files.server).certificate
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    found = {str(name) for name in names.get_values_for_type(x509.IPAddress)} | set(
+    result = {str(name) for name in names.get_values_for_type(x509.IPAddress)} | set(
         names.get_values_for_type(x509.DNSName)
     )
-    assert found == set(SERVER_NAMES)
+    assert result == set(SERVER_NAMES)
     assert ipaddress.ip_address("10.96.0.1") in names.get_values_for_type(x509.IPAddress)
     uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(uses) == [ExtendedKeyUsageOID.SERVER_AUTH]

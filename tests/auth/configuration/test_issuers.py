@@ -201,7 +201,7 @@ async def test_claims_map_to_a_user_with_their_prefixes(idp: HttpsServer) -> Non
 
 async def test_the_discovery_document_may_be_elsewhere(idp: HttpsServer) -> None:
     await user_of(idp, {"issuer": {"discoveryURL": f"{idp.url}/discovery"}})
-    assert [path for path, _ in idp.asked] == ["/discovery", "/keys"]
+    assert [path for path, _ in idp.requests] == ["/discovery", "/keys"]
 
 
 REFUSED_TOKENS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {

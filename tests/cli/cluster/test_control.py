@@ -13,7 +13,7 @@ from pinnace.server.audit.settings import AuditSettings
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         (Settings(data_dir=Path("/tmp/data")), "--control is for clusters in memory; add --ephemeral"),
         (Settings(host="0.0.0.0"), "--control listens on loopback only, not on 0.0.0.0"),
@@ -25,8 +25,8 @@ from pinnace.server.audit.settings import AuditSettings
         (Settings(encryption_key_file=Path("keys")), "--encryption-key-file cannot be combined"),
     ],
 )
-def test_a_setting_without_effect_is_refused(settings: Settings, said: str) -> None:
-    assert said in control_error(settings)
+def test_a_setting_without_effect_is_refused(settings: Settings, message: str) -> None:
+    assert message in control_error(settings)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])

@@ -88,9 +88,9 @@ def _without_kubectl(tmp_path: Path) -> str:
     """A PATH with the programs that the commands and the node need, but no kubectl."""
     (tmp_path / "bin").mkdir()
     for name in ("bash", "python3", "echo", "sh"):
-        found = shutil.which(name)
-        assert found is not None
-        (tmp_path / "bin" / name).symlink_to(found)
+        result = shutil.which(name)
+        assert result is not None
+        (tmp_path / "bin" / name).symlink_to(result)
     return str(tmp_path / "bin")
 
 

@@ -66,7 +66,7 @@ def test_a_cloud_makes_and_removes_the_load_balancers_of_services(kubectl: Kubec
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("x = 1\n", "has no provider"),
         ("from pinnace.sdk import LoadBalancerProvider\n", "has no provider"),
@@ -77,10 +77,10 @@ def test_a_cloud_makes_and_removes_the_load_balancers_of_services(kubectl: Kubec
 )
 @pytest.mark.parametrize("command", [["up", "--ephemeral"], ["controllers"]], ids=lambda words: words[0])
 def test_a_file_without_a_provider_is_refused(
-    command: list[str], text: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: list[str], text: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if text is not None:
         (tmp_path / "cloud.py").write_text(text)
     done = CliRunner().invoke(app, [*command, "--load-balancers", "cloud.py"])
-    assert (done.exit_code, said in " ".join(done.stderr.split())) == (2, True), done.stderr
+    assert (done.exit_code, message in " ".join(done.stderr.split())) == (2, True), done.stderr

@@ -47,9 +47,9 @@ def test_a_limit_that_is_too_low_is_named(tmp_path: Path, command: str, option: 
     arguments = {"up": ["--port", "0", "--data-dir", str(tmp_path / "data")], "node": ["--directory", str(tmp_path)]}
     process = start(tmp_path, option, kibibytes, command, *arguments[command])
     assert process.wait(60) == 1
-    said = (tmp_path / "log").read_text()
-    assert f"(ulimit {option} {kibibytes}) is too low: at least 524288 is needed" in said
-    assert "Traceback" not in said
+    message = (tmp_path / "log").read_text()
+    assert f"(ulimit {option} {kibibytes}) is too low: at least 524288 is needed" in message
+    assert "Traceback" not in message
 
 
 def test_writes_are_refused_before_the_memory_is_used_up(tmp_path: Path) -> None:

@@ -80,12 +80,12 @@ class Replicas:
 def replicas(tmp_path: Path) -> Iterator[Replicas]:
     (tmp_path / "keeper.py").write_text(OPERATOR)
     server = ServerProcess.start(tmp_path, "--ephemeral")
-    found = Replicas(tmp_path)
+    result = Replicas(tmp_path)
     try:
         server.await_kubeconfig()
-        yield found
+        yield result
     finally:
-        found.end()
+        result.end()
         server.stop()
 
 

@@ -26,14 +26,14 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize(
-    ("repeat_seconds", "code", "said"),
+    ("repeat_seconds", "code", "message"),
     [
         pytest.param("0", 1, "ending at once: this is the second signal\n", id="later"),
         pytest.param("600", 0, "stopped in order\n", id="together with the first"),
     ],
 )
-def test_a_second_signal_ends_the_process(repeat_seconds: str, code: int, said: str) -> None:
+def test_a_second_signal_ends_the_process(repeat_seconds: str, code: int, message: str) -> None:
     child = subprocess.run(
         [sys.executable, "-c", CHILD, repeat_seconds], capture_output=True, text=True, check=False, timeout=60
     )
-    assert (child.returncode, child.stdout + child.stderr) == (code, said)
+    assert (child.returncode, child.stdout + child.stderr) == (code, message)

@@ -158,28 +158,28 @@ def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        said = one_line(run("up", "--ephemeral", "--port", str(port)))
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in said
+        message = one_line(run("up", "--ephemeral", "--port", str(port)))
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in message
 
 
 def test_a_damaged_store_is_reported_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "state.db").write_bytes(garbage := b"this is not a database" * 500)
     (tmp_path / "state.db").chmod(0o600)
-    said = one_line(run("up", "--data-dir", str(tmp_path), "--port", "0"))
-    assert str(tmp_path / "state.db") in said
+    message = one_line(run("up", "--data-dir", str(tmp_path), "--port", "0"))
+    assert str(tmp_path / "state.db") in message
     assert (tmp_path / "state.db").read_bytes() == garbage
 
 
 def test_a_data_directory_that_is_in_use_is_reported(tmp_path: Path) -> None:
     with server(tmp_path / "run", "--data-dir", str(tmp_path / "data")):
-        said = one_line(run("up", "--data-dir", str(tmp_path / "data"), "--port", "0"))
-    assert re.search(r"state\.db is in use by process \d+ \(.*pinnace.* up .*\); stop it", said)
+        message = one_line(run("up", "--data-dir", str(tmp_path / "data"), "--port", "0"))
+    assert re.search(r"state\.db is in use by process \d+ \(.*pinnace.* up .*\); stop it", message)
 
 
 def test_a_data_directory_that_cannot_be_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    said = one_line(run("up", "--data-dir", str(tmp_path / "file"), "--port", "0"))
-    assert f"the data directory {tmp_path / 'file'} is not a directory but a file; choose another with" in said
+    message = one_line(run("up", "--data-dir", str(tmp_path / "file"), "--port", "0"))
+    assert f"the data directory {tmp_path / 'file'} is not a directory but a file; choose another with" in message
 
 
 def test_a_data_directory_of_another_user_is_reported_with_its_owner(
@@ -191,14 +191,14 @@ def test_a_data_directory_of_another_user_is_reported_with_its_owner(
 
 
 def test_an_address_of_another_machine_is_reported() -> None:
-    said = one_line(run("up", "--ephemeral", "--port", "0", "--host", "203.0.113.7"))
-    assert "choose an address of this machine, such as 127.0.0.1" in said
+    message = one_line(run("up", "--ephemeral", "--port", "0", "--host", "203.0.113.7"))
+    assert "choose an address of this machine, such as 127.0.0.1" in message
 
 
 def test_a_kubeconfig_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    said = one_line(run("up", "--ephemeral", "--port", "0", "--kubeconfig", str(tmp_path / "file" / "kubeconfig")))
-    assert f"the kubeconfig {tmp_path / 'file' / 'kubeconfig'} cannot be written" in said
+    message = one_line(run("up", "--ephemeral", "--port", "0", "--kubeconfig", str(tmp_path / "file" / "kubeconfig")))
+    assert f"the kubeconfig {tmp_path / 'file' / 'kubeconfig'} cannot be written" in message
 
 
 def test_the_end_of_the_terminal_stops_it_as_ctrl_c_does(tmp_path: Path) -> None:
@@ -208,12 +208,12 @@ def test_the_end_of_the_terminal_stops_it_as_ctrl_c_does(tmp_path: Path) -> None
 
 
 def test_a_minor_that_cannot_be_served_is_reported() -> None:
-    said = one_line(run("up", "--ephemeral", "--kubernetes-version", "1.7"))
-    assert said.endswith(f"choose one of {', '.join(minors())}")
+    message = one_line(run("up", "--ephemeral", "--kubernetes-version", "1.7"))
+    assert message.endswith(f"choose one of {', '.join(minors())}")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--request-timeout", "soon"), "--request-timeout soon: expected a duration such as 30s"),
         (("--request-timeout", "0s"), "--request-timeout 0s: expected a duration"),
@@ -226,8 +226,8 @@ def test_a_minor_that_cannot_be_served_is_reported() -> None:
         (("--runtime-config", "apps/v7=true"), "--runtime-config: group version apps/v7 that has not been registered"),
     ],
 )
-def test_an_option_that_cannot_be_meant_is_reported(arguments: tuple[str, str], told: str) -> None:
-    assert told in one_line(run("up", "--ephemeral", "--port", "0", *arguments))
+def test_an_option_that_cannot_be_meant_is_reported(arguments: tuple[str, str], message: str) -> None:
+    assert message in one_line(run("up", "--ephemeral", "--port", "0", *arguments))
 
 
 async def test_requests_are_written_down_here_and_there_and_put_aside(tmp_path: Path) -> None:
@@ -257,10 +257,10 @@ async def test_requests_are_written_down_here_and_there_and_put_aside(tmp_path: 
     files = sorted(tmp_path.glob("audit*.log"))
     assert len(files) == 3
     assert all(path.stat().st_size <= 1024 * 1024 for path in files)
-    sent = [event for _, document in receiving.asked for event in document["items"]]
+    sent = [event for _, document in receiving.requests for event in document["items"]]
     assert [event["verb"] for event in sent if (event.get("objectRef") or {}).get("name") == "hidden"]
-    told = json.dumps(sent).encode() + b"".join(path.read_bytes() for path in files)
-    assert b"open sesame" not in told and base64.b64encode(b"open sesame") not in told
+    message = json.dumps(sent).encode() + b"".join(path.read_bytes() for path in files)
+    assert b"open sesame" not in message and base64.b64encode(b"open sesame") not in message
 
 
 def test_nothing_kept_and_something_kept_cannot_be_combined(tmp_path: Path) -> None:
@@ -361,8 +361,8 @@ class Known:
     """Writes without an answer, in order; None is a deletion."""
     answers: int = 0
 
-    def may_be(self, found: str | None) -> bool:
-        return found == self.acknowledged or found in self.sent
+    def may_be(self, value: str | None) -> bool:
+        return value == self.acknowledged or value in self.sent
 
 
 async def write_until_killed(session: aiohttp.ClientSession, name: str, known: Known, label: str) -> None:
@@ -399,15 +399,15 @@ async def test_a_killed_server_keeps_every_write_that_it_answered(tmp_path: Path
             async with talking_to(process) as session:
                 async with session.get(CONFIG_MAPS) as answer:
                     listed = json.loads(await answer.read())
-                found = {item["metadata"]["name"]: item.get("data", {}) for item in listed["items"]}
+                obj = {item["metadata"]["name"]: item.get("data", {}) for item in listed["items"]}
                 assert int(listed["metadata"]["resourceVersion"]) >= revision, "revisions never go back"
                 for name, writer in known.items():
-                    data = found.get(name)
+                    data = obj.get(name)
                     assert data is None or data["value"] == data["copy"], "half an object"
                     value = data["value"] if data is not None else None
                     assert writer.may_be(value), (name, writer, value)
                     writer.acknowledged, writer.sent = value, []
-                assert all(name in known or name == "kube-root-ca.crt" for name in found)
+                assert all(name in known or name == "kube-root-ca.crt" for name in obj)
                 revision = int(listed["metadata"]["resourceVersion"])
                 if turn == ROUNDS:
                     break

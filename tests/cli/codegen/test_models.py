@@ -67,38 +67,38 @@ def meaning(schema: Any, *, is_status: bool = False) -> Any:
         return [meaning(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    said = {name: value for name, value in schema.items() if value is not False or name != "nullable"}
-    if "description" in said:
-        said["description"] = re.sub(r"\s+", " ", said["description"]).strip()
-    properties = said.get("properties") or {}
-    required = {name for name in said.get("required") or () if "default" not in (properties.get(name) or {})}
-    said.pop("required", None)
+    message = {name: value for name, value in schema.items() if value is not False or name != "nullable"}
+    if "description" in message:
+        message["description"] = re.sub(r"\s+", " ", message["description"]).strip()
+    properties = message.get("properties") or {}
+    required = {name for name in message.get("required") or () if "default" not in (properties.get(name) or {})}
+    message.pop("required", None)
     if required and not is_status:
-        said["required"] = sorted(required)
-    if said.get("x-kubernetes-int-or-string"):
-        said.pop("anyOf", None)
-    if said.get("type") == "object" and said.pop("additionalProperties", None) is True:
-        said["x-kubernetes-preserve-unknown-fields"] = True
+        message["required"] = sorted(required)
+    if message.get("x-kubernetes-int-or-string"):
+        message.pop("anyOf", None)
+    if message.get("type") == "object" and message.pop("additionalProperties", None) is True:
+        message["x-kubernetes-preserve-unknown-fields"] = True
     elif "additionalProperties" in schema and isinstance(schema["additionalProperties"], dict):
-        said["additionalProperties"] = meaning(schema["additionalProperties"])
+        message["additionalProperties"] = meaning(schema["additionalProperties"])
     if properties:
-        said["properties"] = {name: meaning(inner) for name, inner in properties.items()}
-    if not said or set(said) == {"description"}:
-        said["x-kubernetes-preserve-unknown-fields"] = True
-    if "items" in said:
-        said["items"] = meaning(said["items"])
-    if "enum" in said:
-        said.pop("nullable", None)
-    return said
+        message["properties"] = {name: meaning(inner) for name, inner in properties.items()}
+    if not message or set(message) == {"description"}:
+        message["x-kubernetes-preserve-unknown-fields"] = True
+    if "items" in message:
+        message["items"] = meaning(message["items"])
+    if "enum" in message:
+        message.pop("nullable", None)
+    return message
 
 
 def root_meaning(version: Object) -> Any:
     schema = dict(version["schema"]["openAPIV3Schema"])
     of_all = ("apiVersion", "kind", "metadata")
     properties = {name: value for name, value in schema["properties"].items() if name not in of_all}
-    found = meaning({**schema, "properties": {}})
+    result = meaning({**schema, "properties": {}})
     parts = {name: meaning(value, is_status=name == "status") for name, value in properties.items()}
-    return {**found, "properties": parts}
+    return {**result, "properties": parts}
 
 
 @pytest.mark.parametrize("path", sorted(CRDS.glob("*.yaml")), ids=lambda path: path.stem)

@@ -130,9 +130,9 @@ Events:       <none>
 def test_kinds_unknown_to_older_kubectls_are_described_as_by_newer_ones(named: str, twin: Twin) -> None:
     """Older ones ask for beta versions, which are not served any more."""
     theirs = twin.kubectl.outcome(f"describe {named}")
-    told = twin(f"describe {named}").stdout
-    assert told == NEWER[named]
-    assert theirs.code != 0 or theirs.stdout == told
+    message = twin(f"describe {named}").stdout
+    assert message == NEWER[named]
+    assert theirs.code != 0 or theirs.stdout == message
 
 
 @pytest.mark.parametrize(
@@ -149,5 +149,5 @@ def test_kinds_unknown_to_older_kubectls_are_described_as_by_newer_ones(named: s
     ],
 )
 def test_one_object_is_described_with_its_events(named: str, twin: Twin) -> None:
-    said = twin.say_the_same(f"describe {named}").stdout
-    assert ("Events:" in said) == (not named.startswith("resourcequota"))
+    output = twin.say_the_same(f"describe {named}").stdout
+    assert ("Events:" in output) == (not named.startswith("resourcequota"))

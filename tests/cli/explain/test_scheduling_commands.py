@@ -52,9 +52,9 @@ def deployment(replicas: int, cpu: str) -> Object:
 
 
 def test_a_simulation_decides_for_every_replica_and_writes_nothing(kubeconfig: Path) -> None:
-    found = run(kubeconfig, "simulate", "-f", "-", given=yaml.safe_dump(deployment(3, "20")))
-    assert found.returncode == 1, found.stderr
-    lines = found.stdout.splitlines()
+    result = run(kubeconfig, "simulate", "-f", "-", given=yaml.safe_dump(deployment(3, "20")))
+    assert result.returncode == 1, result.stderr
+    lines = result.stdout.splitlines()
     assert {line.partition(": ")[2] for line in lines[:2]} == {"node-0", "node-1"}
     assert lines[2].startswith("default/web-2: 0/2 nodes are available: 2 Insufficient cpu.")
     assert lines[3] == "2 of 3 pods would run"
@@ -63,9 +63,9 @@ def test_a_simulation_decides_for_every_replica_and_writes_nothing(kubeconfig: P
 
 def test_a_simulation_leaves_out_objects_without_pods(kubeconfig: Path) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"clusterIP": "None"}}
-    found = run(kubeconfig, "simulate", "-f", "-", given=yaml.safe_dump_all([service, deployment(2, "1")]))
-    assert (found.returncode, found.stderr) == (0, "left out: Service/web\n")
-    assert found.stdout.endswith("2 of 2 pods would run\n")
+    result = run(kubeconfig, "simulate", "-f", "-", given=yaml.safe_dump_all([service, deployment(2, "1")]))
+    assert (result.returncode, result.stderr) == (0, "left out: Service/web\n")
+    assert result.stdout.endswith("2 of 2 pods would run\n")
     refused = run(kubeconfig, "simulate", "-f", "-", given=yaml.safe_dump(service))
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.startswith("error: found Service/web; expected one of Pod, Deployment,")
@@ -73,10 +73,10 @@ def test_a_simulation_leaves_out_objects_without_pods(kubeconfig: Path) -> None:
 
 def test_a_pod_that_fits_nowhere_is_explained_with_the_smallest_change(kubeconfig: Path) -> None:
     run(kubeconfig, "apply", "-f", "-", given=yaml.safe_dump(pod("large", "33")))
-    found = run(kubeconfig, "explain-schedule", "pod/large")
-    assert found.returncode == 1, found.stderr
-    assert found.stdout.startswith("default/large fits on no node.\n0/2 nodes are available: 2 Insufficient cpu.")
-    assert "less cpu; then it fits on node-" in found.stdout
+    result = run(kubeconfig, "explain-schedule", "pod/large")
+    assert result.returncode == 1, result.stderr
+    assert result.stdout.startswith("default/large fits on no node.\n0/2 nodes are available: 2 Insufficient cpu.")
+    assert "less cpu; then it fits on node-" in result.stdout
     details = json.loads(run(kubeconfig, "explain-schedule", "large", "-o", "json").stdout)
     assert {node["plugin"] for node in details["nodes"]} == {"NodeResourcesFit"}
 
@@ -85,6 +85,6 @@ def test_the_scheduler_of_a_pod_must_be_known(kubeconfig: Path) -> None:
     run(kubeconfig, "apply", "-f", "-", given=yaml.safe_dump(pod("mine", schedulerName="my-custom-scheduler")))
     refused = run(kubeconfig, "explain-schedule", "mine")
     assert (refused.returncode, "--scheduler FILE" in refused.stderr) == (1, True)
-    found = run(kubeconfig, "explain-schedule", "mine", "--scheduler", str(EXAMPLE))
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.startswith("default/mine goes to node-")
+    result = run(kubeconfig, "explain-schedule", "mine", "--scheduler", str(EXAMPLE))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("default/mine goes to node-")

@@ -76,9 +76,9 @@ async def inside(
         await process.communicate()
 
 
-async def _until_looked_at(said: asyncio.StreamReader) -> None:
+async def _until_looked_at(message: asyncio.StreamReader) -> None:
     async with asyncio.timeout(SECONDS):
-        while line := await said.readline():
+        while line := await message.readline():
             if line == b"looked at seen\n":
                 return
     raise AssertionError("the operator has ended")
@@ -105,8 +105,8 @@ async def test_an_operator_in_a_pod_is_asked_there(where: str, ours: Pinnace, in
 
 
 async def test_it_answers_in_full_and_with_its_exit_code(ours: Pinnace, inside: None) -> None:
-    told = json.loads((await ours("why", "--in", "deploy/labeller", "-o", "json")).stdout)
-    assert {run["name"] for run in told[0]["controllers"][0]["runs"]} >= {"seen"}
+    document = json.loads((await ours("why", "--in", "deploy/labeller", "-o", "json")).stdout)
+    assert {run["name"] for run in document[0]["controllers"][0]["runs"]} >= {"seen"}
     ended = await ours("why", "pod/x", "--in", "deploy/labeller")
     assert (ended.code, ended.stdout) == (1, b"")
     assert ended.stderr == b"error: no operator here reconciles pod; they reconcile: ConfigMap\n"

@@ -35,33 +35,33 @@ def why_denied(kubeconfig: Path, *words: str) -> tuple[int, str, str]:
 
 
 def test_a_denial_comes_with_the_command_that_ends_it(kubeconfig: Path) -> None:
-    code, told, _ = why_denied(kubeconfig, "bob", "list", "deploy", "-n", "shop")
+    code, message, _ = why_denied(kubeconfig, "bob", "list", "deploy", "-n", "shop")
     assert code == 1
-    lines = told.splitlines()
+    lines = message.splitlines()
     assert lines[0] == 'bob may not list deployments.apps in namespace "shop".'
     assert "  kubectl create rolebinding bob-view -n shop --clusterrole=view --user=bob" in lines
     assert lines[-3:] == ['  verbs: ["list"]', '  apiGroups: ["apps"]', '  resources: ["deployments"]']
 
 
 def test_roles_of_parts_of_the_system_are_no_suggestion(kubeconfig: Path) -> None:
-    _, told, _ = why_denied(kubeconfig, "bob", "get", "pods", "-n", "shop")
-    assert "--clusterrole=view" in told and "pinnace:" not in told
+    _, message, _ = why_denied(kubeconfig, "bob", "get", "pods", "-n", "shop")
+    assert "--clusterrole=view" in message and "pinnace:" not in message
 
 
 def test_a_service_account_is_bound_as_one(kubeconfig: Path) -> None:
-    _, told, _ = why_denied(kubeconfig, "system:serviceaccount:shop:robot", "create", "pods/exec", "-n", "shop")
-    assert "--clusterrole=edit --serviceaccount=shop:robot" in told
+    _, message, _ = why_denied(kubeconfig, "system:serviceaccount:shop:robot", "create", "pods/exec", "-n", "shop")
+    assert "--clusterrole=edit --serviceaccount=shop:robot" in message
 
 
 def test_an_allowed_action_is_reported_with_its_rule(kubeconfig: Path) -> None:
-    code, told, _ = why_denied(kubeconfig, "bob", "get", "/api")
+    code, message, _ = why_denied(kubeconfig, "bob", "get", "/api")
     binding = 'ClusterRoleBinding "system:discovery" of ClusterRole "system:discovery" to Group "system:authenticated"'
-    assert (code, told.strip()) == (0, f"bob may get /api: {binding}.")
+    assert (code, message.strip()) == (0, f"bob may get /api: {binding}.")
 
 
 def test_a_group_makes_the_difference(kubeconfig: Path) -> None:
-    code, told, _ = why_denied(kubeconfig, "bob", "get", "secrets", "--group", "system:masters")
-    assert (code, "system:masters" in told) == (0, True)
+    code, message, _ = why_denied(kubeconfig, "bob", "get", "secrets", "--group", "system:masters")
+    assert (code, "system:masters" in message) == (0, True)
 
 
 def test_a_resource_that_is_not_served_is_named(kubeconfig: Path) -> None:
@@ -76,8 +76,8 @@ def test_a_verb_that_is_nearly_one_of_kubernetes_is_suggested(kubeconfig: Path) 
 
 
 def test_a_user_without_a_name_is_no_user(kubeconfig: Path) -> None:
-    code, told, message = why_denied(kubeconfig, "", "get", "pods")
-    assert (code, told, "name is empty" in message) == (2, "", True)
+    code, report, message = why_denied(kubeconfig, "", "get", "pods")
+    assert (code, report, "name is empty" in message) == (2, "", True)
 
 
 def test_no_cluster_is_reported(tmp_path: Path) -> None:

@@ -28,11 +28,11 @@ async def _explain(cluster: Cluster, kind: str, name: str, namespace: str = "") 
 async def test_a_finalizer_is_named_with_its_manager_and_the_command_that_removes_it(cluster: Cluster) -> None:
     await cluster.client.create(_config_map("held", finalizers=["kept.example.com/a", "kept.example.com/b"]))
     await cluster.client.delete("v1/ConfigMap", "held", namespace="default")
-    said = await _explain(cluster, "v1/ConfigMap", "held", "default")
-    assert "finalizer kept.example.com/b, set by " in said
-    assert "is that controller running?" in said
+    message = await _explain(cluster, "v1/ConfigMap", "held", "default")
+    assert "finalizer kept.example.com/b, set by " in message
+    assert "is that controller running?" in message
     patch = """-p '[{"op":"remove","path":"/metadata/finalizers/1"}]'"""
-    assert f"kubectl patch configmap/held -n default --type=json {patch}" in said
+    assert f"kubectl patch configmap/held -n default --type=json {patch}" in message
 
 
 async def test_an_object_that_is_set_aside_shows_why(cluster: Cluster) -> None:
@@ -42,9 +42,9 @@ async def test_an_object_that_is_set_aside_shows_why(cluster: Cluster) -> None:
     named = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "held.1", "namespace": "default"}}
     await cluster.client.create({**named, **event})
     await cluster.client.delete("v1/ConfigMap", "held", namespace="default")
-    said = await _explain(cluster, "v1/ConfigMap", "held", "default")
-    assert "set aside at 2026-" in said
-    assert "it held the event loop" in said
+    message = await _explain(cluster, "v1/ConfigMap", "held", "default")
+    assert "set aside at 2026-" in message
+    assert "it held the event loop" in message
 
 
 async def test_a_namespace_shows_the_objects_that_remain(cluster: Cluster) -> None:
@@ -52,9 +52,9 @@ async def test_a_namespace_shows_the_objects_that_remain(cluster: Cluster) -> No
     await cluster.client.create(_config_map("held", "shop", finalizers=["kept.example.com/a"]))
     await cluster.client.delete("v1/Namespace", "shop")
     await cluster.settle()
-    said = await _explain(cluster, "v1/Namespace", "shop")
-    assert "kept.example.com/a in 1 resource instances" in said
-    assert "configmap/held has the finalizers kept.example.com/a: pinnace why-stuck configmap/held -n shop" in said
+    message = await _explain(cluster, "v1/Namespace", "shop")
+    assert "kept.example.com/a in 1 resource instances" in message
+    assert "configmap/held has the finalizers kept.example.com/a: pinnace why-stuck configmap/held -n shop" in message
 
 
 async def test_an_owner_shows_the_dependents_that_block_it(cluster: Cluster) -> None:
@@ -64,13 +64,13 @@ async def test_an_owner_shows_the_dependents_that_block_it(cluster: Cluster) -> 
     await cluster.client.create(_config_map("owned", finalizers=["kept.example.com/a"], ownerReferences=owned))
     await cluster.client.delete("v1/ConfigMap", "owner", namespace="default", propagation="Foreground")
     await cluster.settle()
-    said = await _explain(cluster, "v1/ConfigMap", "owner", "default")
-    assert "finalizer foregroundDeletion" in said
-    assert "pinnace why-stuck configmap/owned -n default" in said
+    message = await _explain(cluster, "v1/ConfigMap", "owner", "default")
+    assert "finalizer foregroundDeletion" in message
+    assert "pinnace why-stuck configmap/owned -n default" in message
 
 
 @pytest.mark.parametrize(
-    ("node", "said"),
+    ("node", "message"),
     [
         ([], "its node gone does not exist, so nothing confirms the end of its containers: kubectl delete pod web -n"),
         (
@@ -80,7 +80,7 @@ async def test_an_owner_shows_the_dependents_that_block_it(cluster: Cluster) -> 
     ],
     ids=["no node", "a node that is not ready"],
 )
-async def test_a_pod_shows_that_its_node_cannot_stop_it(cluster: Cluster, node: list[str], said: str) -> None:
+async def test_a_pod_shows_that_its_node_cannot_stop_it(cluster: Cluster, node: list[str], message: str) -> None:
     containers = [{"name": "main", "image": "nginx"}]
     spec = {"nodeName": "gone", "containers": containers, "tolerations": [{"operator": "Exists"}]}
     for name in node:
@@ -88,7 +88,7 @@ async def test_a_pod_shows_that_its_node_cannot_stop_it(cluster: Cluster, node: 
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"}, "spec": spec}
     await cluster.client.create(pod)
     await cluster.client.delete("v1/Pod", "web", namespace="default")
-    assert said in await _explain(cluster, "v1/Pod", "web", "default")
+    assert message in await _explain(cluster, "v1/Pod", "web", "default")
 
 
 async def test_a_kind_shows_its_objects(cluster: Cluster) -> None:
@@ -103,5 +103,5 @@ async def test_a_kind_shows_its_objects(cluster: Cluster) -> None:
     await cluster.client.create({"apiVersion": "stuck.example.com/v1", "kind": "Thing", "metadata": metadata})
     await cluster.client.delete(DEFINITION, "things.stuck.example.com")
     await cluster.settle()
-    said = await _explain(cluster, DEFINITION, "things.stuck.example.com")
-    assert "thing.stuck.example.com/one has the finalizers kept.example.com/a: pinnace why-stuck" in said
+    message = await _explain(cluster, DEFINITION, "things.stuck.example.com")
+    assert "thing.stuck.example.com/one has the finalizers kept.example.com/a: pinnace why-stuck" in message

@@ -65,14 +65,14 @@ def test_an_operator_runs_in_a_cluster_of_its_own_and_stops_on_a_signal(project:
     )
     try:
         assert process.stdout is not None
-        said = ""
+        message = ""
         deadline = time.monotonic() + 30
-        while "is running" not in said and time.monotonic() < deadline:
+        while "is running" not in message and time.monotonic() < deadline:
             line = process.stdout.readline()
-            assert line, said
-            said += line
+            assert line, message
+            message += line
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 0, said + process.stdout.read()
+        assert process.wait(timeout=60) == 0, message + process.stdout.read()
     finally:
         process.kill()
 

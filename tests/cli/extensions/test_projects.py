@@ -79,8 +79,8 @@ def test_a_module_of_a_src_layout_keeps_its_name_and_takes_its_settings(
     root = write_project(tmp_path, "shop_a")
     result = manifests(root, monkeypatch, "-m", "shop_a.operators:operator")
     assert result.exit_code == 0, result.output
-    found = {(obj["kind"], obj["metadata"]["name"]): obj for obj in yaml.safe_load_all(result.stdout)}
-    deployment = found["Deployment", "shops"]
+    by_name = {(obj["kind"], obj["metadata"]["name"]): obj for obj in yaml.safe_load_all(result.stdout)}
+    deployment = by_name["Deployment", "shops"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["command"][:4] == ["pinnace-operator", "run", "-m", "shop_a.operators:operator"]
     assert "--log-format=json" in container["command"]
@@ -89,15 +89,15 @@ def test_a_module_of_a_src_layout_keeps_its_name_and_takes_its_settings(
     assert (deployment["spec"]["replicas"], container["image"]) == (2, "example.com/shop:7")
     assert deployment["metadata"]["namespace"] == "shops"
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
-    assert ("ServiceMonitor", "shops-metrics") in found
+    assert ("ServiceMonitor", "shops-metrics") in by_name
 
 
 def test_an_operator_of_some_namespaces_gets_roles_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_project(tmp_path, "shop_b", options=', namespace=["one", "two"]')
     result = manifests(root, monkeypatch, "-m", "shop_b.operators:operator")
     assert result.exit_code == 0, result.output
-    found = list(yaml.safe_load_all(result.stdout))
-    roles = {(obj["kind"], obj["metadata"].get("namespace")): obj for obj in found if obj["kind"].endswith("Role")}
+    actual = list(yaml.safe_load_all(result.stdout))
+    roles = {(obj["kind"], obj["metadata"].get("namespace")): obj for obj in actual if obj["kind"].endswith("Role")}
     assert roles.keys() == {("Role", "one"), ("Role", "two"), ("Role", "shops"), ("ClusterRole", None)}
     allowed = {resource for rule in roles["ClusterRole", None]["rules"] for resource in rule["resources"]}
     assert allowed == {"nodes"}
@@ -131,9 +131,9 @@ def test_manifests_have_three_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert "{{ .Release.Namespace }}" in text
         assert yaml.safe_load((out / "values.yaml").read_text())["image"] == "example.com/shop:7"
     if form == "kustomize":
-        found = yaml.safe_load((out / "kustomization.yaml").read_text())
-        assert found["resources"] == ["crds.yaml", "rbac.yaml", "deployment.yaml"]
-        assert found["images"] == [{"name": "example.com/shop", "newTag": "7"}]
+        actual = yaml.safe_load((out / "kustomization.yaml").read_text())
+        assert actual["resources"] == ["crds.yaml", "rbac.yaml", "deployment.yaml"]
+        assert actual["images"] == [{"name": "example.com/shop", "newTag": "7"}]
 
 
 def test_roles_for_named_namespaces_stay_there_in_every_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,25 +154,25 @@ def test_roles_for_named_namespaces_stay_there_in_every_form(tmp_path: Path, mon
 
 def role_places(documents: str) -> set[tuple[str, str]]:
     """Return the name and the namespace of each Role."""
-    found = [obj["metadata"] for obj in yaml.safe_load_all(documents) if obj["kind"] == "Role"]
-    return {(metadata["name"], metadata["namespace"]) for metadata in found}
+    result = [obj["metadata"] for obj in yaml.safe_load_all(documents) if obj["kind"] == "Role"]
+    return {(metadata["name"], metadata["namespace"]) for metadata in result}
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ("[tool.pinnace]\nreplica = 2\n", "[tool.pinnace] has no setting replica; did you mean replicas?"),
         ('[tool.pinnace]\nreplicas = "2"\n', "[tool.pinnace] replicas = '2': write a int"),
     ],
     ids=["name", "type"],
 )
-def test_a_wrong_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str, said: str) -> None:
+def test_a_wrong_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str, message: str) -> None:
     package = f"shop_{'name' if 'replica =' in settings else 'type'}"
     result = manifests(
         write_project(tmp_path, package, settings=settings), monkeypatch, "-m", f"{package}.operators:other"
     )
     assert result.exit_code == 1
-    assert said in result.output
+    assert message in result.output
 
 
 def test_a_file_keeps_the_name_of_its_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_a_file_keeps_the_name_of_its_operator(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["run", "-m", "no_such_package.module"], "there is no module no_such_package.module"),
         (["run"], "name the file of the operator, as in website.py, or its module"),
@@ -194,10 +194,10 @@ def test_a_file_keeps_the_name_of_its_operator(tmp_path: Path, monkeypatch: pyte
     ],
     ids=["module", "nothing", "log format", "log level"],
 )
-def test_wrong_arguments_of_run_are_explained(arguments: list[str], said: str) -> None:
+def test_wrong_arguments_of_run_are_explained(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 1
-    assert said in result.output
+    assert message in result.output
 
 
 def test_a_cluster_elsewhere_is_named_and_not_changed_without_consent(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ async def test_the_lines_about_a_failed_reconcile_name_the_object_and_the_handle
     operator = Operator("shop", namespace="default")
 
     @operator.reconcile("v1/ConfigMap", retries=0)
-    async def count_the_till(found: dict[str, Any]) -> None:
+    async def count_the_till(value: dict[str, Any]) -> None:
         raise RuntimeError("the till is empty")
 
     await cluster.run(operator)

@@ -57,7 +57,7 @@ class Run:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.sockets = directory / ("long" * 30)  # Longer than the path of a socket may be.
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self._lines: queue.Queue[str] = queue.Queue()
         self.process = subprocess.Popen(
             self._command("run", "site.py", "--dev", "--kubeconfig", "kubeconfig"),
@@ -76,8 +76,8 @@ class Run:
             try:
                 line = self._lines.get(timeout=SECONDS)
             except queue.Empty:
-                raise AssertionError(f"it never said {words!r}:\n{''.join(self.said)}") from None
-            self.said.append(line)
+                raise AssertionError(f"it never said {words!r}:\n{''.join(self.lines)}") from None
+            self.lines.append(line)
             passed.append(line)
             if words in line:
                 return "".join(passed)
@@ -127,21 +127,21 @@ def test_a_saved_file_replaces_the_running_operator_and_the_cluster_stays(run: R
 
     (run.directory / "beside.py").write_text("it = 'has nothing to do with it'\n")
     operator.write_text(OPERATOR + "def broken(:\n")
-    said = run.until("runs unchanged")
-    assert "site.py was saved: it cannot be read as Python" in said
-    assert "invalid syntax" in said
-    assert "def broken(:" in said
+    message = run.until("runs unchanged")
+    assert "site.py was saved: it cannot be read as Python" in message
+    assert "invalid syntax" in message
+    assert "def broken(:" in message
 
     operator.write_text(OPERATOR.replace("    replicas: int", '    title: str = "new"\n    replicas: int'))
-    said = run.until("is running")
-    assert "site.py was saved: SiteSpec changed" in said
-    assert "+ Site v1: .spec.title" in said
-    assert "beside.py" not in said
+    message = run.until("is running")
+    assert "site.py was saved: SiteSpec changed" in message
+    assert "+ Site v1: .spec.title" in message
+    assert "beside.py" not in message
     assert run.pinnace("get", "st", "blog", "-o", "jsonpath={.spec.replicas}{.spec.title}") == "2new"
 
     operator.write_text(OPERATOR + "undefined_name\n")
-    said = run.until("runs unchanged")
-    assert "NameError: name 'undefined_name' is not defined" in said
+    message = run.until("runs unchanged")
+    assert "NameError: name 'undefined_name' is not defined" in message
 
 
 def test_a_module_beside_the_file_is_loaded_again_too(run: Run) -> None:
@@ -176,17 +176,17 @@ def test_why_says_whose_change_which_fields_and_who(run: Run) -> None:
     _until_ready(run, "2")
     run.pinnace("apply", "-f", "-", stdin=SITE.replace("COUNT", "3"))
     _until_ready(run, "3")
-    said = run.pinnace("why", "site/blog")
-    assert said.startswith("site-controller (site-controller-site, process ")
-    assert "because Site default/blog was added" in said
-    assert "because Site default/blog was modified by kubectl-client-side-apply (Update): .spec.replicas" in said
-    assert "success (waited " in said
-    assert run.pinnace("why", "st", "blog").splitlines()[0] == said.splitlines()[0]
+    message = run.pinnace("why", "site/blog")
+    assert message.startswith("site-controller (site-controller-site, process ")
+    assert "because Site default/blog was added" in message
+    assert "because Site default/blog was modified by kubectl-client-side-apply (Update): .spec.replicas" in message
+    assert "success (waited " in message
+    assert run.pinnace("why", "st", "blog").splitlines()[0] == message.splitlines()[0]
 
     run.pinnace("apply", "-f", "-", stdin=SITE.replace("COUNT", "9"))
     run.until("RuntimeError: too many")
-    told = json.loads(run.pinnace("why", "sites", "blog", "-o", "json"))[0]["controllers"][0]
-    failed = told["runs"][0]
+    document = json.loads(run.pinnace("why", "sites", "blog", "-o", "json"))[0]["controllers"][0]
+    failed = document["runs"][0]
     assert (failed["outcome"], failed["error"]) == ("error", "RuntimeError: too many")
     assert failed["again"] > 0
     assert "blog: error (waited" in run.pinnace("why")

@@ -263,9 +263,9 @@ def test_fields_of_custom_kinds_have_titles(field: str, title: str) -> None:
 
 
 def test_secrets_are_described_without_their_values(twin: Twin) -> None:
-    said = twin("describe secret s1").stdout
-    assert "password:  7 bytes" in said
-    assert "hunter2" not in said
+    output = twin("describe secret s1").stdout
+    assert "password:  7 bytes" in output
+    assert "hunter2" not in output
 
 
 STEPS = [step.partition("\n") for step in (Path(__file__).parent / "apply_steps.txt").read_text().split("\n====\n")]

@@ -85,9 +85,9 @@ async def test_logs_are_the_same_as_with_kubectl(
     for command in commands:
         node.calls.clear()
         differing += await differences(kubectl, ours, *command.split())
-        asked = [call for call in node.calls if isinstance(call, ContainerLogOptions)]
-        if any(asked.count(call) % 2 for call in asked):
-            differing.append(f"{command}: {asked}")
+        arguments = [call for call in node.calls if isinstance(call, ContainerLogOptions)]
+        if any(arguments.count(call) % 2 for call in arguments):
+            differing.append(f"{command}: {arguments}")
     assert not differing, "\n".join(differing)
 
 
@@ -108,9 +108,9 @@ async def test_several_are_followed_at_once_but_not_too_many(ours: Pinnace, node
     process = await ours.start("logs", "-l", "app=site", "--all-containers", "--prefix", "-f", "--tail=1")
     assert process.stdout is not None
     async with asyncio.timeout(SECONDS):
-        said = {await process.stdout.readline() for _ in range(2)}
+        output = {await process.stdout.readline() for _ in range(2)}
         await node.say("other", b"other 3\n")
-        said.add(await process.stdout.readline())
+        output.add(await process.stdout.readline())
         process.terminate()
         await process.wait()
-    assert said == {b"[pod/two/main] main 11\n", b"[pod/two/other] other 2\n", b"[pod/two/other] other 3\n"}
+    assert output == {b"[pod/two/main] main 11\n", b"[pod/two/other] other 2\n", b"[pod/two/other] other 3\n"}

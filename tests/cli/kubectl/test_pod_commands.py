@@ -82,10 +82,10 @@ async def test_a_port_of_a_pod_is_reached_through_one_of_this_machine(ours: Pinn
     async with _echo_server() as remote, asyncio.timeout(SECONDS):
         process = await ours.start("port-forward", POD, f":{remote}")
         assert process.stdout is not None
-        said = (await process.stdout.readline()).decode()
-        assert said.startswith("Forwarding from 127.0.0.1:")
-        assert said.endswith(f"-> {remote}\n")
-        local = int(said.split(":")[1].split()[0])
+        output = (await process.stdout.readline()).decode()
+        assert output.startswith("Forwarding from 127.0.0.1:")
+        assert output.endswith(f"-> {remote}\n")
+        local = int(output.split(":")[1].split()[0])
         for _ in range(2):
             reader, writer = await asyncio.open_connection("127.0.0.1", local)
             writer.write(b"hello\n")

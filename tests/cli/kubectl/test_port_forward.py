@@ -75,9 +75,9 @@ async def forwarding(ours: Pinnace, *arguments: str) -> AsyncIterator[tuple[int,
     process = await ours.start("port-forward", *arguments)
     assert process.stdout is not None
     async with asyncio.timeout(SECONDS):
-        said = (await process.stdout.readline()).decode()
-        assert said.startswith("Forwarding from 127.0.0.1:"), said + (await process.communicate())[1].decode()
-        local, _, remote = said.removeprefix("Forwarding from 127.0.0.1:").partition(" -> ")
+        output = (await process.stdout.readline()).decode()
+        assert output.startswith("Forwarding from 127.0.0.1:"), output + (await process.communicate())[1].decode()
+        local, _, remote = output.removeprefix("Forwarding from 127.0.0.1:").partition(" -> ")
         yield int(local), int(remote)
         process.terminate()
         await process.wait()

@@ -57,9 +57,9 @@ class Terminal:
 @pytest.fixture
 def terminal() -> Iterator[Terminal]:
     ours, theirs = pty.openpty()
-    found = Terminal(ours, theirs)
-    found.resize(91, 17)
-    yield found
+    result = Terminal(ours, theirs)
+    result.resize(91, 17)
+    yield result
     os.close(ours)
     os.close(theirs)
 

@@ -27,7 +27,7 @@ class FakeMetrics:
     pods: dict[str, str] = field(default_factory=dict)
     objects: dict[str, str] = field(default_factory=dict)
     external: dict[str, list[str]] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     hanging: set[str] = field(default_factory=set)
     """The names of metrics whose requests are never answered."""
     answers: dict[str, Any] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class FakeMetrics:
     def answer(self, target: str) -> Object | None:
         """Return the answer to a request; None if the API is not served."""
         parts = urlsplit(target)
-        self.asked.append(unquote(parts.path) + "".join(f" {k}={v[0]}" for k, v in parse_qs(parts.query).items()))
+        self.requests.append(unquote(parts.path) + "".join(f" {k}={v[0]}" for k, v in parse_qs(parts.query).items()))
         now = to_rfc3339(self.clock.now())
         if parts.path == CUSTOM:
             served = {"kind": "APIGroup", "preferredVersion": {"version": "v1beta2"}}
@@ -45,8 +45,8 @@ class FakeMetrics:
             return {"items": [_pod(name, usage, now) for name, usage in self.cpu.items()]}
         name = parts.path.rpartition("/")[2]
         if name in self.answers:
-            found: Object = self.answers[name]
-            return found
+            result: Object = self.answers[name]
+            return result
         if parts.path.startswith("/apis/external.metrics.k8s.io/") and name in self.external:
             return {"items": [{"metricName": name, "timestamp": now, "value": value} for value in self.external[name]]}
         if parts.path.startswith(CUSTOM) and "/pods/*/" in unquote(parts.path) and self.pods:
@@ -77,10 +77,10 @@ class MetricsTransport:
             return await self._inner.request(method, target, body, headers)
         if urlsplit(target).path.rpartition("/")[2] in self._metrics.hanging:
             await asyncio.get_running_loop().create_future()
-        found = self._metrics.answer(target)
-        code = 200 if found is not None else 404
-        text = json.dumps(found).encode() if found is not None else b"404 page not found\n"
-        return Answer(code, {"content-type": "application/json" if found is not None else "text/plain"}, text)
+        result = self._metrics.answer(target)
+        code = 200 if result is not None else 404
+        text = json.dumps(result).encode() if result is not None else b"404 page not found\n"
+        return Answer(code, {"content-type": "application/json" if result is not None else "text/plain"}, text)
 
     async def write_many(
         self, method: str, target: str, objects: list[Object], headers: Mapping[str, str]

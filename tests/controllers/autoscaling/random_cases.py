@@ -70,11 +70,11 @@ class CaseGenerator:
         return {"type": kind, "external": {"metric": name, "target": target}}
 
     def _behavior(self) -> Object:
-        found: Object = {}
+        results: Object = {}
         for direction in ("scaleUp", "scaleDown"):
             if self._often(0.7):
-                found[direction] = self._rules()
-        return found
+                results[direction] = self._rules()
+        return results
 
     def _rules(self) -> Object:
         rules: Object = {}
@@ -137,7 +137,7 @@ class CaseGenerator:
         return f"{int(usual * self._choose(700, 3000, 20000, 100000) * (0.7 + 0.6 * self._random()))}m"
 
     def _usages(self, names: list[str], now: float, usual: float) -> list[Object]:
-        found = []
+        results = []
         for name in names:
             if self._often(0.08):
                 continue
@@ -150,8 +150,8 @@ class CaseGenerator:
                 usages.append({"name": container, "usage": usage})
             metadata = {"name": name, "namespace": "default", "labels": {"app": "web"}}
             head = {"metadata": metadata, "window": self._choose("15s", "30s", "1m0s")}
-            found.append({**head, "timestamp": _time(now - self._below(40)), "containers": usages})
-        return found
+            results.append({**head, "timestamp": _time(now - self._below(40)), "containers": usages})
+        return results
 
     def _pod(self, name: str, now: float) -> Object:
         started = now - self._choose(5, 20, 45, 200, 290, 310, 4000, 4000, 4000)

@@ -33,9 +33,9 @@ class TableTransport:
 
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         path = unquote(urlsplit(target).path)
-        found = self._answer(method, path, orjson.loads(body) if body else {})
-        code = found.get("code", 200) if found.get("kind") == "Status" else 200
-        return Answer(code, {"content-type": "application/json"}, orjson.dumps(found))
+        result = self._answer(method, path, orjson.loads(body) if body else {})
+        code = result.get("code", 200) if result.get("kind") == "Status" else 200
+        return Answer(code, {"content-type": "application/json"}, orjson.dumps(result))
 
     def _answer(self, method: str, path: str, body: Object) -> Object:
         if path == _SCALE:
@@ -109,14 +109,14 @@ class Replay:
         manager.recorder.record = record  # type: ignore[method-assign]
         controller = HorizontalPodAutoscalers(manager, manager.client)
         self._transport.status = {}
-        found = []
+        results = []
         for step in case["steps"]:
             self._begin(manager, case["spec"], step)
             await controller.reconcile(_KEY)
             status = orjson.loads(orjson.dumps(self._transport.status))
-            found.append(normal({"replicas": self._transport.replicas, "status": status, "events": events[:]}))
+            results.append(normal({"replicas": self._transport.replicas, "status": status, "events": events[:]}))
             events.clear()
-        return found
+        return results
 
     def _begin(self, manager: Manager, spec: Object, step: Object) -> None:
         self._clock.set(datetime.fromtimestamp(step["now"], UTC))

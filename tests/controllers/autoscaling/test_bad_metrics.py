@@ -49,8 +49,8 @@ async def pass_turns() -> None:
         await asyncio.sleep(0)
 
 
-def active(found: Object) -> tuple[str, str, str]:
-    known = next(condition for condition in found["conditions"] if condition["type"] == "ScalingActive")
+def active(obj: Object) -> tuple[str, str, str]:
+    known = next(condition for condition in obj["conditions"] if condition["type"] == "ScalingActive")
     return known["status"], known["reason"], known["message"]
 
 
@@ -71,10 +71,10 @@ async def test_a_provider_that_hangs_is_given_up_and_named(
     await world.client.create(autoscaler(metrics=[metric]))
     await pass_turns()
     await clock.advance(QUERY_SECONDS)
-    found = active(await status(world))
+    current = active(await status(world))
     late = "the server was unable to return a response in the time allotted, but may still be processing the request"
-    assert found[:2] == ("False", reason)
-    assert found[2].endswith("unable to fetch metrics from " + which.format(late))
+    assert current[:2] == ("False", reason)
+    assert current[2].endswith("unable to fetch metrics from " + which.format(late))
     assert await replicas(world) == 3
 
 
@@ -134,9 +134,9 @@ async def test_a_value_that_is_none_changes_nothing(
     await run_web(world, clock, 3)
     metrics.answers = {"queue": {"items": items}}
     await world.client.create(autoscaler(metrics=[EXTERNAL]))
-    found = active(await status(world))
-    assert found[:2] == ("False", "FailedGetExternalMetric")
-    assert message in found[2]
+    current = active(await status(world))
+    assert current[:2] == ("False", "FailedGetExternalMetric")
+    assert message in current[2]
     await clock.advance(400)
     await world.settle()
     assert await replicas(world) == 3
@@ -194,6 +194,6 @@ async def test_a_metric_that_vanishes_never_scales_to_fewer_or_zero(
     setattr(metrics, api, {})
     for _ in range(40):  # Longer than the window of five minutes in which fewer replicas wait.
         await clock.advance(SYNC_PERIOD)
-    found = await status(world)
-    assert conditions(found)["ScalingActive"] == ("False", reason)
-    assert (await replicas(world), found["desiredReplicas"], found["currentReplicas"]) == (3, 3, 3)
+    current = await status(world)
+    assert conditions(current)["ScalingActive"] == ("False", reason)
+    assert (await replicas(world), current["desiredReplicas"], current["currentReplicas"]) == (3, 3, 3)

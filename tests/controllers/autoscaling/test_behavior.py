@@ -52,8 +52,8 @@ def policies(*rows: tuple[str, int, int], **more: Any) -> dict[str, Any]:
     ids=["free", "at most twice", "at most four", "the maximum", "four pods or twice", "not at all"],
 )
 def test_a_rise_is_limited(current: int, proposed: int, spec: dict[str, Any], expected: tuple[int, str, bool]) -> None:
-    found = Driver(current, **spec).propose(proposed)
-    assert (found.replicas, found.limited[0], found.is_limited) == expected
+    advice = Driver(current, **spec).propose(proposed)
+    assert (advice.replicas, advice.limited[0], advice.is_limited) == expected
 
 
 @pytest.mark.parametrize("spec", [{}, {"behavior": {}}], ids=["without a behavior", "with the default behavior"])
@@ -69,8 +69,8 @@ def test_fewer_replicas_wait_for_five_minutes(spec: dict[str, Any]) -> None:
 
 def test_the_minimum_holds() -> None:
     driver = Driver(5, minReplicas=3)
-    found = driver.propose(0, after=301)
-    assert (found.replicas, found.limited[0], found.is_limited) == (3, "TooFewReplicas", True)
+    advice = driver.propose(0, after=301)
+    assert (advice.replicas, advice.limited[0], advice.is_limited) == (3, "TooFewReplicas", True)
 
 
 def test_pods_per_period_are_counted_over_the_period() -> None:
@@ -86,8 +86,8 @@ def test_pods_per_period_are_counted_over_the_period() -> None:
 def test_the_slower_of_two_policies_for_fewer_replicas() -> None:
     down = policies(("Percent", 50, 60), ("Pods", 1, 60), selectPolicy="Min", stabilizationWindowSeconds=0)
     driver = Driver(10, behavior={"scaleDown": down})
-    found = driver.propose(1)
-    assert (found.replicas, found.limited[0]) == (9, "ScaleDownLimit")
+    advice = driver.propose(1)
+    assert (advice.replicas, advice.limited[0]) == (9, "ScaleDownLimit")
     driver.limits = _limits({"maxReplicas": 100, "behavior": {"scaleDown": {**down, "selectPolicy": "Max"}}})
     assert driver.propose(1, after=61).replicas == 4
 

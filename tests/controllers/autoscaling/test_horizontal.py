@@ -51,8 +51,8 @@ async def run_new_pods(world: World) -> list[str]:
 
 
 async def replicas(world: World) -> int:
-    found: int = (await world.client.get(REPLICA_SET, "web", namespace="default"))["spec"]["replicas"]
-    return found
+    obj: int = (await world.client.get(REPLICA_SET, "web", namespace="default"))["spec"]["replicas"]
+    return obj
 
 
 async def status(world: World, name: str = "web") -> Object:
@@ -61,12 +61,12 @@ async def status(world: World, name: str = "web") -> Object:
     again = await world.client.update_status(written)
     message = "a request of its own would store the status in another form"
     assert again["metadata"]["resourceVersion"] == written["metadata"]["resourceVersion"], message
-    found: Object = again["status"]
-    return found
+    current: Object = again["status"]
+    return current
 
 
-def conditions(found: Object) -> dict[str, tuple[str, str]]:
-    return {condition["type"]: (condition["status"], condition["reason"]) for condition in found["conditions"]}
+def conditions(obj: Object) -> dict[str, tuple[str, str]]:
+    return {condition["type"]: (condition["status"], condition["reason"]) for condition in obj["conditions"]}
 
 
 async def test_evaluations_are_counted_under_kubernetes_names(
@@ -93,12 +93,12 @@ async def test_evaluations_are_counted_under_kubernetes_names(
 async def test_pods_above_the_target_become_more(world: World, clock: ManualClock, metrics: FakeMetrics) -> None:
     metrics.cpu = dict.fromkeys(await run_web(world, clock, 2), "900m")
     await world.client.create(autoscaler())
-    found = await status(world)
+    state = await status(world)
     assert await replicas(world) == 4
-    assert (found["currentReplicas"], found["desiredReplicas"], "lastScaleTime" in found) == (2, 4, True)
+    assert (state["currentReplicas"], state["desiredReplicas"], "lastScaleTime" in state) == (2, 4, True)
     current = {"averageUtilization": 90, "averageValue": "900m"}
-    assert found["currentMetrics"] == [{"type": "Resource", "resource": {"name": "cpu", "current": current}}]
-    assert conditions(found) == {
+    assert state["currentMetrics"] == [{"type": "Resource", "resource": {"name": "cpu", "current": current}}]
+    assert conditions(state) == {
         "AbleToScale": ("True", "SucceededRescale"),
         "ScalingActive": ("True", "ValidMetricFound"),
         "ScalingLimited": ("False", "DesiredWithinRange"),
@@ -223,21 +223,21 @@ async def test_every_type_of_metric_counts(
     await world.client.create(autoscaler(metrics=[metric]))
     await status(world)
     assert await replicas(world) == expected
-    (found,) = await events_of(world, "SuccessfulRescale")
-    assert found["message"] == f"New size: {expected}; reason: {event}"
+    (result,) = await events_of(world, "SuccessfulRescale")
+    assert result["message"] == f"New size: {expected}; reason: {event}"
 
 
 async def test_a_metrics_api_that_is_missing_changes_nothing(world: World, clock: ManualClock) -> None:
     await run_web(world, clock, 3)
     await world.client.create(autoscaler())
-    found = await status(world)
+    current = await status(world)
     assert await replicas(world) == 3
-    assert conditions(found)["ScalingActive"] == ("False", "FailedGetResourceMetric")
+    assert conditions(current)["ScalingActive"] == ("False", "FailedGetResourceMetric")
     why = (
         "failed to get cpu utilization: unable to get metrics for resource cpu: unable to fetch metrics from resource "
         "metrics API: the server could not find the requested resource (get pods.metrics.k8s.io)"
     )
-    message = next(condition["message"] for condition in found["conditions"] if condition["type"] == "ScalingActive")
+    message = next(condition["message"] for condition in current["conditions"] if condition["type"] == "ScalingActive")
     assert message == f"the HPA was unable to compute the replica count: {why}"
     (event,) = await events_of(world, "FailedComputeMetricsReplicas")
     assert event["message"] == (
@@ -274,10 +274,10 @@ async def test_two_autoscalers_of_one_set_of_pods_both_stop(
     await world.client.create(autoscaler("b"))
     await clock.advance(15)
     for name in ("a", "b"):
-        found = await status(world, name)
-        assert conditions(found)["ScalingActive"] == ("False", "AmbiguousSelector")
+        current = await status(world, name)
+        assert conditions(current)["ScalingActive"] == ("False", "AmbiguousSelector")
         message = next(
-            condition["message"] for condition in found["conditions"] if condition["type"] == "ScalingActive"
+            condition["message"] for condition in current["conditions"] if condition["type"] == "ScalingActive"
         )
         assert message == "pods by selector app=web are controlled by multiple HPAs: [default/a default/b]"
     await world.client.delete(AUTOSCALER, "b", namespace="default")
@@ -302,9 +302,9 @@ async def test_two_autoscalers_of_one_set_of_pods_both_stop(
 )
 async def test_a_target_that_cannot_be_scaled_is_named(world: World, target: Object, expected: str) -> None:
     await world.client.create(autoscaler(target=target))
-    found = await status(world)
-    assert conditions(found) == {"AbleToScale": ("False", "FailedGetScale")}
-    message = found["conditions"][0]["message"]
+    current = await status(world)
+    assert conditions(current) == {"AbleToScale": ("False", "FailedGetScale")}
+    message = current["conditions"][0]["message"]
     assert message == f"the HPA controller was unable to get the target's current scale: {expected}"
     assert [event["message"] for event in await events_of(world, "FailedGetScale")] == [expected]
 
@@ -337,16 +337,16 @@ async def test_an_empty_queue_scales_to_zero_and_a_full_one_back(
     await world.client.create(autoscaler(minReplicas=0, metrics=[QUEUE]))
     await world.settle()
     await clock.advance(600)
-    found = await status(world)
-    assert found["observedGeneration"] == 1
+    current = await status(world)
+    assert current["observedGeneration"] == 1
     assert await replicas(world) == 0
-    assert conditions(found)["ScaledToZero"] == ("True", "ScaledToZero")
+    assert conditions(current)["ScaledToZero"] == ("True", "ScaledToZero")
     metrics.external["queue"] = ["25"]
     await clock.advance(15)
     assert await replicas(world) == 3
-    found = await status(world)
-    assert conditions(found)["ScaledToZero"] == ("False", "NotScaledToZero")
-    assert conditions(found)["ScalingActive"] == ("True", "ValidMetricFound")
+    current = await status(world)
+    assert conditions(current)["ScaledToZero"] == ("False", "NotScaledToZero")
+    assert conditions(current)["ScalingActive"] == ("True", "ValidMetricFound")
 
 
 async def test_zero_that_a_user_has_set_stays_though_the_autoscaler_may_scale_to_zero(
@@ -412,5 +412,5 @@ async def test_an_autoscaler_of_v1_works_too(world: World, clock: ManualClock, m
     await world.client.create(old)
     await status(world)
     assert await replicas(world) == 2
-    found = await world.client.get("autoscaling/v1/HorizontalPodAutoscaler", "web", namespace="default")
-    assert found["status"]["currentCPUUtilizationPercentage"] == 90
+    obj = await world.client.get("autoscaling/v1/HorizontalPodAutoscaler", "web", namespace="default")
+    assert obj["status"]["currentCPUUtilizationPercentage"] == 90

@@ -67,20 +67,20 @@ def samples(usages: list[int | None], *, pods: list[PodState] | None = None, res
     ],
 )
 def test_utilization_decides_the_replicas(usages: list[int | None], target: int, replicas: int, percent: int) -> None:
-    found = recommend_by_utilization(samples(usages), len(usages), target, EXACT)
-    assert (found.replicas, found.percent) == (replicas, percent)
+    advice = recommend_by_utilization(samples(usages), len(usages), target, EXACT)
+    assert (advice.replicas, advice.percent) == (replicas, percent)
 
 
 def test_pods_that_have_just_started_do_not_count_their_cpu() -> None:
     pods = [pod("p0"), pod("p1"), pod("p2", age=10, ready="False")]
-    found = recommend_by_utilization(samples([500, 500, 2000], pods=pods), 3, 50, EXACT)
-    assert (found.replicas, found.percent) == (3, 50)
+    advice = recommend_by_utilization(samples([500, 500, 2000], pods=pods), 3, 50, EXACT)
+    assert (advice.replicas, advice.percent) == (3, 50)
 
 
 def test_memory_of_unready_pods_counts() -> None:
     pods = [pod("p0"), pod("p1", age=10, ready="False")]
-    found = recommend_by_average(samples([500, 1500], pods=pods, resource="memory"), 2, 500, EXACT)
-    assert (found.replicas, found.value) == (4, 1000)
+    advice = recommend_by_average(samples([500, 1500], pods=pods, resource="memory"), 2, 500, EXACT)
+    assert (advice.replicas, advice.value) == (4, 1000)
 
 
 def test_a_sample_from_before_a_young_pod_was_ready_does_not_count() -> None:
@@ -108,9 +108,9 @@ def test_a_sample_from_before_a_young_pod_was_ready_does_not_count() -> None:
     ids=["no pods", "pending", "terminating", "no request"],
 )
 def test_no_replicas_without_facts(pods: list[PodState], expected: str) -> None:
-    found = Samples(pods=pods, metrics={"p0": PodMetric(1, NOW)}, now=NOW, resource="cpu")
+    result = Samples(pods=pods, metrics={"p0": PodMetric(1, NOW)}, now=NOW, resource="cpu")
     with pytest.raises(NoRecommendation) as failed:
-        recommend_by_utilization(found, 1, 50, EXACT)
+        recommend_by_utilization(result, 1, 50, EXACT)
     assert str(failed.value) == expected
 
 
@@ -121,8 +121,8 @@ def test_one_container_of_a_pod_is_measured_by_its_own_request() -> None:
         started=0,
         containers={"main": {"cpu": 100}, "proxy": {"cpu": 400}},
     )
-    found = recommend_by_utilization(samples([100], pods=[two]), 1, 50, EXACT, container="main")
-    assert (found.replicas, found.percent) == (2, 100)
+    advice = recommend_by_utilization(samples([100], pods=[two]), 1, 50, EXACT, container="main")
+    assert (advice.replicas, advice.percent) == (2, 100)
     with pytest.raises(NoRecommendation, match="container other not found in Pod p0"):
         recommend_by_utilization(samples([100], pods=[two]), 1, 50, EXACT, container="other")
 

@@ -40,8 +40,8 @@ class Hand:
         return created
 
     async def status(self, name: str = "work") -> Object:
-        found: Object = (await self.client.get(JOB, name)).get("status") or {}
-        return found
+        current: Object = (await self.client.get(JOB, name)).get("status") or {}
+        return current
 
     async def conditions(self, name: str = "work") -> dict[str, str]:
         """The reasons of the conditions that hold."""

@@ -32,13 +32,13 @@ def cron_job(name: str = "tick", schedule: str = "* * * * *", **spec: Any) -> Ob
 
 
 async def jobs(cluster: Cluster) -> list[Object]:
-    found = await cluster.client.list(JOB, namespace="default")
-    return sorted(found, key=lambda obj: obj["metadata"]["name"])
+    objects = await cluster.client.list(JOB, namespace="default")
+    return sorted(objects, key=lambda obj: obj["metadata"]["name"])
 
 
 async def status(cluster: Cluster, name: str = "tick") -> Object:
-    found: Object = (await cluster.client.get(CRON_JOB, name)).get("status") or {}
-    return found
+    current: Object = (await cluster.client.get(CRON_JOB, name)).get("status") or {}
+    return current
 
 
 async def complete(cluster: Cluster, hand: Hand, *, code: int = 0) -> None:
@@ -65,13 +65,13 @@ async def test_a_job_is_created_at_each_scheduled_time(cluster: Cluster, hand: H
     assert made["metadata"]["labels"]["app"] == "tick"
     assert made["metadata"]["annotations"][SCHEDULED] == "2026-01-01T00:01:00Z"
     assert made["metadata"]["ownerReferences"][0]["controller"] is True
-    told = await status(cluster)
-    assert told["lastScheduleTime"] == "2026-01-01T00:01:00Z"
-    assert [reference["name"] for reference in told["active"]] == [made["metadata"]["name"]]
+    current = await status(cluster)
+    assert current["lastScheduleTime"] == "2026-01-01T00:01:00Z"
+    assert [reference["name"] for reference in current["active"]] == [made["metadata"]["name"]]
     await complete(cluster, hand)
-    told = await status(cluster)
-    assert "active" not in told
-    assert told["lastSuccessfulTime"] == "2026-01-01T00:01:01Z"
+    current = await status(cluster)
+    assert "active" not in current
+    assert current["lastSuccessfulTime"] == "2026-01-01T00:01:01Z"
     assert {"SuccessfulCreate", "SawCompletedJob"} <= set(await hand.events())
 
 
@@ -101,8 +101,8 @@ async def test_a_forbidden_run_begins_when_the_one_before_has_ended(cluster: Clu
     await cluster.advance(130)
     assert "JobAlreadyActive" in await hand.events()
     await complete(cluster, hand)
-    told = await status(cluster)
-    assert told["lastScheduleTime"] == "2026-01-01T00:02:00Z"
+    current = await status(cluster)
+    assert current["lastScheduleTime"] == "2026-01-01T00:02:00Z"
     assert len(await jobs(cluster)) == 2
 
 
@@ -213,9 +213,9 @@ async def test_a_run_whose_status_was_lost_is_not_started_again(cluster: Cluster
     await cluster.client.patch(CRON_JOB, "tick", {"status": None}, subresource="status")
     await cluster.settle()
     assert len(await jobs(cluster)) == 1
-    told = await status(cluster)
-    assert told["lastScheduleTime"] == "2026-01-01T00:01:00Z"
-    assert len(told["active"]) == 1
+    current = await status(cluster)
+    assert current["lastScheduleTime"] == "2026-01-01T00:01:00Z"
+    assert len(current["active"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -244,8 +244,8 @@ async def test_a_quota_that_refuses_a_job_is_reported_and_tried_again(cluster: C
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": "default"}}
     hard = {"count/jobs.batch": "0"}
     await cluster.client.create({**quota, "spec": {"hard": hard}})
-    told = {"status": {"hard": hard, "used": {"count/jobs.batch": "0"}}}
-    await cluster.client.patch("v1/ResourceQuota", "none", told, subresource="status")
+    message = {"status": {"hard": hard, "used": {"count/jobs.batch": "0"}}}
+    await cluster.client.patch("v1/ResourceQuota", "none", message, subresource="status")
     await hand.create(cron_job(schedule="*/10 * * * *"))
     await cluster.advance(601)
     assert "FailedCreate" in await hand.events()
@@ -273,7 +273,7 @@ async def test_a_month_of_a_cron_job_takes_seconds(cluster: Cluster, hand: Hand)
     assert len(names) == 31 * 4
 
 
-def told_at(created: datetime, **fields: Any) -> Any:
+def created_at(created: datetime, **fields: Any) -> Any:
     last = {"lastScheduleTime": fields.pop("last").isoformat()} if "last" in fields else {}
     return {"metadata": {"creationTimestamp": created.isoformat()}, "spec": fields, "status": last}
 
@@ -291,7 +291,7 @@ def test_the_run_that_is_due_is_the_last_one_before_now(schedule: str) -> None:
         expected, moment = None, timetable.next(created)
         while moment is not None and moment <= now:
             expected, moment = moment, timetable.next(moment)
-        assert timetable.due(told_at(created), now).latest == expected
+        assert timetable.due(created_at(created), now).latest == expected
 
 
 @pytest.mark.parametrize("schedule", ["* * * 1 *", "* * 1 * *", "@every 1s", "0 0 29 2 *"])
@@ -306,5 +306,5 @@ def test_the_due_run_takes_few_steps_however_many_were_missed(schedule: str, mon
 
     monkeypatch.setattr(Timetable, "next", count)
     timetable = Timetable(parse_schedule(schedule), UTC)
-    timetable.due(told_at(datetime(1990, 1, 1, tzinfo=UTC)), datetime(2026, 11, 18, tzinfo=UTC))
+    timetable.due(created_at(datetime(1990, 1, 1, tzinfo=UTC)), datetime(2026, 11, 18, tzinfo=UTC))
     assert steps < 100

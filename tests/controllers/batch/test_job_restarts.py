@@ -108,8 +108,8 @@ async def live(plane: ControlPlane, clock: ManualClock, writes: int) -> bool:
     return life.ended.is_set()
 
 
-def is_finished(found: Object) -> bool:
-    conditions = (found.get("status") or {}).get("conditions") or ()
+def is_finished(obj: Object) -> bool:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
     return any(
         condition["type"] in ("Complete", "Failed") and condition["status"] == "True" for condition in conditions
     )
@@ -146,25 +146,25 @@ async def test_every_pod_counts_once_however_often_the_controller_dies(case: str
             await pods.end_some()
             await clock.advance(700)
         assert deaths or writes > 100
-        found = await client.get(JOB, "work")
-        assert is_finished(found)
-        await check_counts(client, found, pods)
+        obj = await client.get(JOB, "work")
+        assert is_finished(obj)
+        await check_counts(client, obj, pods)
 
 
-async def check_counts(client: Client, found: Object, pods: Pods) -> None:
-    status = found["status"]
+async def check_counts(client: Client, obj: Object, pods: Pods) -> None:
+    status = obj["status"]
     left = await client.list(POD, namespace="default")
     assert not any(is_tracked(pod) for pod in left)
     assert not any(is_active(pod) for pod in left)
     assert status["uncountedTerminatedPods"] == {}
-    if found["spec"].get("completionMode") == "Indexed":
+    if obj["spec"].get("completionMode") == "Indexed":
         indexes = {pod["metadata"]["annotations"][INDEX] for pod in pods.succeeded.values()}
         assert status.get("succeeded", 0) == len(indexes)
     else:
         assert status.get("succeeded", 0) == len(pods.succeeded)
     stopped = [pod for pod in left if pod["metadata"]["uid"] not in pods.succeeded.keys() | pods.failed.keys()]
     counted = status.get("failed", 0) - len(pods.failed)
-    assert 0 <= counted <= found["spec"]["parallelism"]  # Those that were stopped with the Job have failed, too.
+    assert 0 <= counted <= obj["spec"]["parallelism"]  # Those that were stopped with the Job have failed, too.
     if status["conditions"][-1]["type"] == "Complete":
         assert counted == 0
         assert not stopped

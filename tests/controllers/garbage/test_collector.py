@@ -163,9 +163,9 @@ async def test_an_owner_in_another_namespace_is_no_owner_and_an_event_says_so(wo
     await world.settle()
     assert await world.names(KIND) == set()
     assert await world.names(KIND, "other") == {"owner"}
-    said = [event for event in await world.client.list("v1/Event") if event["reason"] == "OwnerRefInvalidNamespace"]
-    assert [event["involvedObject"]["name"] for event in said] == ["dependent"]
-    assert said[0]["message"] == (
+    message = [event for event in await world.client.list("v1/Event") if event["reason"] == "OwnerRefInvalidNamespace"]
+    assert [event["involvedObject"]["name"] for event in message] == ["dependent"]
+    assert message[0]["message"] == (
         f"ownerRef [v1/ConfigMap, namespace: default, name: owner, uid: {owner['metadata']['uid']}] "
         'does not exist in namespace "default"'
     )

@@ -26,11 +26,11 @@ class Counted:
 
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.broken: frozenset[str] = frozenset()
 
     async def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        self.asked.append(target)
+        self.requests.append(target)
         if target in self.broken:
             return Answer(500, {}, b"no server")  # Not one of those that are tried again at once.
         return await self.inner.request(method, target, body, headers)
@@ -58,8 +58,8 @@ async def watched(world: World, counted: Counted) -> AsyncIterator[tuple[Manager
 
 def pages(counted: Counted) -> list[str]:
     """The discovery pages that were asked for by the monitors, not those by which the client finds its way."""
-    found, counted.asked[:] = list(counted.asked), []
-    return [page for page in found if page.count("/") <= 3 and "?" not in page]
+    result, counted.requests[:] = list(counted.requests), []
+    return [page for page in result if page.count("/") <= 3 and "?" not in page]
 
 
 async def test_everything_is_read_once_at_the_start(watched: tuple[Manager, Monitors], counted: Counted) -> None:

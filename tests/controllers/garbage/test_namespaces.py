@@ -24,8 +24,8 @@ class NoonClock(SystemClock):
 
 
 def condition(obj: Object, type: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(condition for condition in obj["status"]["conditions"] if condition["type"] == type)
-    return found
+    current: dict[str, Any] = next(condition for condition in obj["status"]["conditions"] if condition["type"] == type)
+    return current
 
 
 async def test_everything_in_it_goes_custom_kinds_too(world: World) -> None:

@@ -21,11 +21,11 @@ async def test_every_node_has_a_range_of_its_own(world: World) -> None:
     for name in ("n1", "n2", "n3"):
         await world.client.create(node(name))
     await world.settle()
-    found = {obj["metadata"]["name"]: obj["spec"] for obj in await world.client.list(NODE)}
-    assert len({spec["podCIDR"] for spec in found.values()}) == 4
-    assert found["own"]["podCIDR"] == "10.244.1.0/24"
-    assert all(spec["podCIDRs"] == [spec["podCIDR"]] for spec in found.values())
-    assert all(spec["podCIDR"].startswith("10.244.") for spec in found.values())
+    objects = {obj["metadata"]["name"]: obj["spec"] for obj in await world.client.list(NODE)}
+    assert len({spec["podCIDR"] for spec in objects.values()}) == 4
+    assert objects["own"]["podCIDR"] == "10.244.1.0/24"
+    assert all(spec["podCIDRs"] == [spec["podCIDR"]] for spec in objects.values())
+    assert all(spec["podCIDR"].startswith("10.244.") for spec in objects.values())
 
 
 async def test_a_node_without_a_free_range_waits_for_one(clock: ManualClock) -> None:
@@ -37,8 +37,8 @@ async def test_a_node_without_a_free_range_waits_for_one(clock: ManualClock) -> 
                 await manager.client.create(node(name))
                 await manager.settle()
             assert "podCIDR" not in (await manager.client.get(NODE, "n3"))["spec"]
-            (told,) = await manager.client.list("v1/Event")
-            assert (told["reason"], told["involvedObject"]["name"]) == ("CIDRNotAvailable", "n3")
+            (message,) = await manager.client.list("v1/Event")
+            assert (message["reason"], message["involvedObject"]["name"]) == ("CIDRNotAvailable", "n3")
             await manager.client.delete(NODE, "n1")
             await manager.settle()
             assert (await manager.client.get(NODE, "n3"))["spec"]["podCIDR"] == "10.0.0.0/24"
@@ -47,8 +47,8 @@ async def test_a_node_without_a_free_range_waits_for_one(clock: ManualClock) -> 
 async def test_a_small_cluster_keeps_secrets_for_no_time(world: World) -> None:
     await world.client.create(node())
     await world.settle()
-    found = await world.client.get(NODE, "n1")
-    assert found["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] == "0"
+    obj = await world.client.get(NODE, "n1")
+    assert obj["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] == "0"
 
 
 async def test_the_default_range_grows_with_the_number_of_nodes(clock: ManualClock) -> None:

@@ -39,10 +39,9 @@ async def get(world: World, name: str = "n1") -> Object:
     return await world.client.get(NODE, name)
 
 
-def taints(found: Object) -> set[tuple[str, str]]:
+def taints(obj: Object) -> set[tuple[str, str]]:
     return {
-        (taint["key"].removeprefix("node.kubernetes.io/"), taint["effect"])
-        for taint in found["spec"].get("taints") or ()
+        (taint["key"].removeprefix("node.kubernetes.io/"), taint["effect"]) for taint in obj["spec"].get("taints") or ()
     }
 
 
@@ -60,16 +59,16 @@ async def test_a_node_that_falls_silent_is_unknown_after_the_grace_period(
     await live(world, clock, 40, ["n2"])
     assert is_true(await get(world, "n1"), "Ready")
     await live(world, clock, 20, ["n2"])
-    found = await get(world, "n1")
+    obj = await get(world, "n1")
     for type in ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure"):
-        told = condition(found, type)
-        assert told is not None
-        assert (told["status"], told["reason"]) == ("Unknown", "NodeStatusUnknown")
-        assert told["message"] == "Kubelet stopped posting node status."
-    assert taints(found) == {("unreachable", "NoSchedule"), ("unreachable", "NoExecute")}
+        events = condition(obj, type)
+        assert events is not None
+        assert (events["status"], events["reason"]) == ("Unknown", "NodeStatusUnknown")
+        assert events["message"] == "Kubelet stopped posting node status."
+    assert taints(obj) == {("unreachable", "NoSchedule"), ("unreachable", "NoExecute")}
     assert is_true(await get(world, "n2"), "Ready"), "a renewed lease is a sign of life"
-    (told,) = await events_of(world, "NodeNotReady")
-    assert told["message"] == "Node n1 status is now: NodeNotReady"
+    (events,) = await events_of(world, "NodeNotReady")
+    assert events["message"] == "Node n1 status is now: NodeNotReady"
 
 
 async def test_a_kubelet_that_never_reports_is_given_a_minute(world: World, clock: ManualClock, leases: None) -> None:
@@ -78,10 +77,10 @@ async def test_a_kubelet_that_never_reports_is_given_a_minute(world: World, cloc
     await live(world, clock, 50, ["n2"])
     assert condition(await get(world), "Ready") is None
     await live(world, clock, 20, ["n2"])
-    told = condition(await get(world), "Ready")
-    assert told is not None
-    assert (told["status"], told["reason"]) == ("Unknown", "NodeStatusNeverUpdated")
-    assert told["message"] == "Kubelet never posted node status."
+    stated = condition(await get(world), "Ready")
+    assert stated is not None
+    assert (stated["status"], stated["reason"]) == ("Unknown", "NodeStatusNeverUpdated")
+    assert stated["message"] == "Kubelet never posted node status."
 
 
 @pytest.mark.parametrize(
@@ -201,8 +200,8 @@ async def test_the_old_labels_of_a_node_follow_the_new_ones(world: World) -> Non
 async def test_coming_and_going_is_reported(world: World) -> None:
     await add_node(world)
     await world.settle()
-    (told,) = await events_of(world, "RegisteredNode")
-    assert told["message"] == "Node n1 event: Registered Node n1 in Controller"
+    (event,) = await events_of(world, "RegisteredNode")
+    assert event["message"] == "Node n1 event: Registered Node n1 in Controller"
     await world.client.delete(NODE, "n1")
     await world.settle()
     assert len(await events_of(world, "RemovingNode")) == 1

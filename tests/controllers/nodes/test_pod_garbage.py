@@ -66,9 +66,9 @@ async def test_a_node_out_of_service_lets_its_leaving_pods_go(world: World) -> N
     await world.client.delete(POD, "a", namespace="default", grace_seconds=30)
     assert await find(world, "a") is not None
     out = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
-    found = await world.client.get(NODE, "n1")
-    found["spec"]["taints"] = [*(found["spec"].get("taints") or ()), out]
-    await world.client.update(found)
+    obj = await world.client.get(NODE, "n1")
+    obj["spec"]["taints"] = [*(obj["spec"].get("taints") or ()), out]
+    await world.client.update(obj)
     assert await find(world, "a") is None
 
 

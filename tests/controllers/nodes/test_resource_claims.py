@@ -37,16 +37,16 @@ async def test_a_pod_gets_a_claim_of_its_own_and_says_so(world: World) -> None:
     assert claim["metadata"]["annotations"] == {"resource.kubernetes.io/pod-claim-name": "device"}
     (owner,) = claim["metadata"]["ownerReferences"]
     assert (owner["uid"], owner["controller"]) == (made["metadata"]["uid"], True)
-    found = await world.client.get(POD, "web", namespace="default")
+    obj = await world.client.get(POD, "web", namespace="default")
     name = claim["metadata"]["name"]
-    assert found["status"]["resourceClaimStatuses"] == [{"name": "device", "resourceClaimName": name}]
+    assert obj["status"]["resourceClaimStatuses"] == [{"name": "device", "resourceClaimName": name}]
 
 
 async def test_a_template_that_is_missing_is_reported_and_waited_for(world: World) -> None:
     await world.client.create(user())
     assert await claims(world) == []
-    told = await events_of(world, "FailedResourceClaimCreation")
-    assert told[0]["message"].startswith('PodResourceClaim device: resource claim template "gpu"')
+    events = await events_of(world, "FailedResourceClaimCreation")
+    assert events[0]["message"].startswith('PodResourceClaim device: resource claim template "gpu"')
     await world.client.create(template())
     assert len(await claims(world)) == 1
 

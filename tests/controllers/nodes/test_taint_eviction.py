@@ -25,8 +25,8 @@ async def taint(world: World, *taints: Object) -> None:
 
 async def is_leaving(world: World, name: str) -> bool:
     await world.settle()
-    found = await world.client.get_or_none(POD, name, namespace="default")
-    return found is None or "deletionTimestamp" in found["metadata"]
+    obj = await world.client.get_or_none(POD, name, namespace="default")
+    return obj is None or "deletionTimestamp" in obj["metadata"]
 
 
 async def test_a_pod_that_does_not_tolerate_the_taint_goes_at_once(world: World) -> None:
@@ -41,8 +41,8 @@ async def test_a_pod_that_does_not_tolerate_the_taint_goes_at_once(world: World)
     assert mark is not None
     assert (mark["status"], mark["reason"]) == ("True", "DeletionByTaintManager")
     assert mark["message"] == "Taint manager: deleting due to NoExecute taint"
-    (told,) = await events_of(world, "TaintManagerEviction")
-    assert told["message"] == "Marking for deletion Pod default/a"
+    (event,) = await events_of(world, "TaintManagerEviction")
+    assert event["message"] == "Marking for deletion Pod default/a"
 
 
 async def test_a_pod_goes_when_its_tolerated_time_is_over(world: World, clock: ManualClock) -> None:

@@ -22,6 +22,6 @@ from pinnace.model.objects import Object
 )
 def test_the_taints_of_an_encoded_node_are_those_of_the_decoded_one(spec: Object, expected: list[str]) -> None:
     node: Any = {"metadata": {"name": "n"}, "spec": spec, "status": {"images": [{"names": ["x"]}]}}
-    found = taints_in(snapshot_of(node), "NoExecute")
-    assert [taint["key"] for taint in found] == expected
-    assert found == taints_of(node, "NoExecute")
+    result = taints_in(snapshot_of(node), "NoExecute")
+    assert [taint["key"] for taint in result] == expected
+    assert result == taints_of(node, "NoExecute")

@@ -51,8 +51,8 @@ async def owned_pods(world: World, owner: Object | None, count: int, *, node: st
 
 async def status(world: World, name: str = "web") -> Object:
     await world.settle()
-    found: Object = (await world.client.get(BUDGET, name, namespace="default"))["status"]
-    return found
+    current: Object = (await world.client.get(BUDGET, name, namespace="default"))["status"]
+    return current
 
 
 async def evict(world: World, name: str) -> None:
@@ -63,17 +63,17 @@ async def evict(world: World, name: str) -> None:
     await client.create_below(POD, name, "eviction", eviction, namespace="default")
 
 
-def numbers(found: Object) -> tuple[int, int, int, int]:
-    return found["expectedPods"], found["desiredHealthy"], found["currentHealthy"], found["disruptionsAllowed"]
+def numbers(obj: Object) -> tuple[int, int, int, int]:
+    return obj["expectedPods"], obj["desiredHealthy"], obj["currentHealthy"], obj["disruptionsAllowed"]
 
 
 async def test_a_number_of_pods_counts_those_that_are_there(world: World) -> None:
     await owned_pods(world, None, 3)
     await world.client.create(budget(minAvailable=2))
-    found = await status(world)
-    assert numbers(found) == (3, 2, 3, 1)
-    assert found["observedGeneration"] == 1
-    (allowed,) = found["conditions"]
+    current = await status(world)
+    assert numbers(current) == (3, 2, 3, 1)
+    assert current["observedGeneration"] == 1
+    (allowed,) = current["conditions"]
     assert (allowed["type"], allowed["status"], allowed["reason"]) == ("DisruptionAllowed", "True", "SufficientPods")
 
 
@@ -82,9 +82,9 @@ async def test_pods_that_are_not_ready_or_are_leaving_are_not_healthy(world: Wor
     await world.client.create(budget(minAvailable=2))
     await run_pod(world, "p0", ready=False)
     await world.client.delete(POD, "p1", namespace="default", grace_seconds=30)
-    found = await status(world)
-    assert numbers(found) == (3, 2, 1, 0)
-    assert found["conditions"][0]["reason"] == "InsufficientPods"
+    current = await status(world)
+    assert numbers(current) == (3, 2, 1, 0)
+    assert current["conditions"][0]["reason"] == "InsufficientPods"
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ async def test_a_kind_without_a_scale_allows_nothing_and_says_why(world: World) 
     made = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata}
     await owned_pods(world, await world.client.create(made), 2)
     await world.client.create(budget(minAvailable="50%"))
-    found = await status(world)
-    assert found["disruptionsAllowed"] == 0
-    (allowed,) = found["conditions"]
+    current = await status(world)
+    assert current["disruptionsAllowed"] == 0
+    (allowed,) = current["conditions"]
     assert (allowed["status"], allowed["reason"]) == ("False", "SyncFailed")
     assert allowed["message"] == "widgets.example.com does not implement the scale subresource"
     assert len(await events_of(world, "CalculateExpectedPodCountFailed")) == 1
@@ -142,16 +142,16 @@ async def test_an_owner_that_is_gone_allows_nothing(world: World) -> None:
     # The garbage collector would delete the pod with its owner: a finalizer keeps it.
     patch = {"metadata": {"ownerReferences": [reference], "finalizers": ["example.com/wait"]}}
     await world.client.patch(POD, "p0", patch, namespace="default")
-    found = await status(world)
-    assert found["conditions"][0]["message"] == 'found no controllers for pod "p0"'
+    current = await status(world)
+    assert current["conditions"][0]["message"] == 'found no controllers for pod "p0"'
 
 
 async def test_pods_without_a_controller_are_named_to_the_user(world: World) -> None:
     await owned_pods(world, None, 1)
     await world.client.create(budget(maxUnavailable=1))
     assert numbers(await status(world)) == (0, 0, 1, 0)
-    (told,) = await events_of(world, "UnmanagedPods")
-    assert "(selector: &LabelSelector{MatchLabels:map[string]string{app: web,}" in told["message"]
+    (event,) = await events_of(world, "UnmanagedPods")
+    assert "(selector: &LabelSelector{MatchLabels:map[string]string{app: web,}" in event["message"]
 
 
 async def test_an_eviction_takes_from_the_allowance_and_is_refused_without_one(world: World) -> None:
@@ -159,8 +159,8 @@ async def test_an_eviction_takes_from_the_allowance_and_is_refused_without_one(w
     await world.client.create(budget(minAvailable=2))
     await status(world)
     await evict(world, "p0")
-    found = await status(world)
-    assert numbers(found) == (2, 2, 2, 0) or numbers(found) == (3, 2, 2, 0)
+    current = await status(world)
+    assert numbers(current) == (2, 2, 2, 0) or numbers(current) == (3, 2, 2, 0)
     with pytest.raises(errors.TooManyRequests) as refused:
         await evict(world, "p1")
     assert str(refused.value) == "Cannot evict pod as it would violate the pod's disruption budget."
@@ -175,9 +175,9 @@ async def test_a_budget_that_could_not_be_computed_says_so_to_who_evicts(world: 
     made = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata}
     await owned_pods(world, await world.client.create(made), 1)
     await world.client.create(budget(maxUnavailable=1))
-    found = await status(world)
+    current = await status(world)
     # The counts come with the next budget that works; the generation is what an eviction asks for first.
-    patch = {"status": {**found, "observedGeneration": 1}}
+    patch = {"status": {**current, "observedGeneration": 1}}
     await world.client.patch(BUDGET, "web", patch, namespace="default", subresource="status")
     with pytest.raises(errors.TooManyRequests) as refused:
         await evict(world, "p0")
@@ -190,8 +190,8 @@ async def test_a_budget_that_could_not_be_computed_says_so_to_who_evicts(world: 
 async def test_a_pod_that_was_to_go_and_stays_counts_again_after_two_minutes(world: World, clock: ManualClock) -> None:
     await owned_pods(world, None, 3)
     await world.client.create(budget(minAvailable=2))
-    found = await status(world)
-    promised = {"status": {**found, "disruptionsAllowed": 0, "disruptedPods": {"p0": "2026-01-01T00:00:00Z"}}}
+    current = await status(world)
+    promised = {"status": {**current, "disruptionsAllowed": 0, "disruptedPods": {"p0": "2026-01-01T00:00:00Z"}}}
     await world.client.patch(BUDGET, "web", promised, namespace="default", subresource="status")
     assert numbers(await status(world)) == (3, 2, 2, 0)
     await clock.advance(122)
@@ -211,8 +211,8 @@ async def test_a_mark_of_disruption_that_nothing_follows_is_taken_back(world: Wo
         await clock.advance(seconds)
         await world.settle()
         pod = await world.client.get(POD, "p0", namespace="default")
-        (found,) = [condition for condition in pod["status"]["conditions"] if condition["type"] == "DisruptionTarget"]
-        assert found["status"] == expected
+        (current,) = [condition for condition in pod["status"]["conditions"] if condition["type"] == "DisruptionTarget"]
+        assert current["status"] == expected
 
 
 async def test_a_budget_without_pods_says_so(world: World) -> None:

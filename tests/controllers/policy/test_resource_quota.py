@@ -27,8 +27,8 @@ async def add_quota(world: World, **hard: str) -> None:
 
 async def status(world: World) -> Object:
     await world.settle()
-    found: Object = (await world.client.get(QUOTA, "q", namespace="default"))["status"]
-    return found
+    current: Object = (await world.client.get(QUOTA, "q", namespace="default"))["status"]
+    return current
 
 
 async def test_objects_that_come_and_go_change_the_usage(world: World) -> None:

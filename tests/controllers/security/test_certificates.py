@@ -105,7 +105,7 @@ async def test_an_approved_request_is_signed_by_the_cluster_s_authority(
 
 
 @pytest.mark.parametrize(
-    ("asked", "lives"),
+    ("requested", "lives"),
     [
         (600, timedelta(seconds=600)),
         (3600, timedelta(hours=1)),
@@ -115,9 +115,9 @@ async def test_an_approved_request_is_signed_by_the_cluster_s_authority(
     ids=["the shortest", "short", "backdated", "no longer than a year"],
 )
 async def test_it_lives_as_long_as_was_asked_within_bounds(
-    world: World, clock: ManualClock, asked: int, lives: timedelta
+    world: World, clock: ManualClock, requested: int, lives: timedelta
 ) -> None:
-    request = await decided(world, signing_request(pem_request(), expirationSeconds=asked))
+    request = await decided(world, signing_request(pem_request(), expirationSeconds=requested))
     assert certificate_of(request).not_valid_after_utc == clock.now() + lives
 
 
@@ -260,14 +260,14 @@ ANY_NODE = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
 OWN_NODE = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"
 
 
-async def asked_as(world: World, user: User, request: Object) -> None:
+async def request_as(world: World, user: User, request: Object) -> None:
     await world.client_as(user).create(request)
     await world.settle()
 
 
 async def test_a_bootstrapper_gets_a_node_s_certificate_once_it_may(world: World, clock: ManualClock) -> None:
     await bind(world, "system:node-bootstrapper", "system:bootstrappers")
-    await asked_as(world, BOOTSTRAPPER, signing_request(pem_request(*NODE), signer=KUBELET_CLIENT))
+    await request_as(world, BOOTSTRAPPER, signing_request(pem_request(*NODE), signer=KUBELET_CLIENT))
     assert (await world.client.get(KIND, "wanted"))["status"] == {}
     await bind(world, ANY_NODE, "system:bootstrappers")
     await clock.advance(60)
@@ -283,9 +283,9 @@ async def test_a_node_renews_its_own_certificate_and_no_other_s(world: World, cl
     await bind(world, OWN_NODE, "system:authenticated")
     await bind(world, "system:node-bootstrapper", "system:bootstrappers")
     node = User("system:node:one", ("system:nodes", "system:authenticated"))
-    await asked_as(world, node, signing_request(pem_request(*NODE), name="own", signer=KUBELET_CLIENT))
+    await request_as(world, node, signing_request(pem_request(*NODE), name="own", signer=KUBELET_CLIENT))
     other = pem_request("system:node:two", ("system:nodes",))
-    await asked_as(world, BOOTSTRAPPER, signing_request(other, name="other", signer=KUBELET_CLIENT))
+    await request_as(world, BOOTSTRAPPER, signing_request(other, name="other", signer=KUBELET_CLIENT))
     await clock.advance(3600)
     await world.settle()
     own = await world.client.get(KIND, "own")
@@ -297,10 +297,10 @@ async def test_a_node_renews_its_own_certificate_and_no_other_s(world: World, cl
 async def test_only_certificates_of_nodes_are_approved_without_looking(world: World) -> None:
     await bind(world, ANY_NODE, "system:authenticated")
     boss = User(service_account_name("default", "boss"), (*service_account_groups("default"), "system:masters"))
-    await asked_as(world, boss, signing_request(pem_request(), name="client"))
-    await asked_as(world, boss, signing_request(pem_request("x", ["y"]), name="odd", signer=KUBELET_CLIENT))
+    await request_as(world, boss, signing_request(pem_request(), name="client"))
+    await request_as(world, boss, signing_request(pem_request("x", ["y"]), name="odd", signer=KUBELET_CLIENT))
     serving = pem_request(*NODE, [x509.DNSName("one")])
-    await asked_as(world, boss, signing_request(serving, name="serving", signer=KUBELET_SERVING, usages=SERVER_USES))
+    await request_as(world, boss, signing_request(serving, name="serving", signer=KUBELET_SERVING, usages=SERVER_USES))
     for name in ("client", "odd", "serving"):
         assert (await world.client.get(KIND, name))["status"] == {}
 

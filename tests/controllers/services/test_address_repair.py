@@ -42,9 +42,9 @@ async def reasons(world: World, name: str) -> set[str]:
 async def test_an_address_is_an_object_as_long_as_its_service(world: World) -> None:
     made = await world.client.create(service("web"))
     ip = made["spec"]["clusterIP"]
-    found = await world.client.get(ADDRESS, ip)
-    assert found["spec"]["parentRef"] == {"resource": "services", "namespace": "default", "name": "web"}
-    assert found["metadata"]["labels"] == address(ip, "web")["metadata"]["labels"]
+    obj = await world.client.get(ADDRESS, ip)
+    assert obj["spec"]["parentRef"] == {"resource": "services", "namespace": "default", "name": "web"}
+    assert obj["metadata"]["labels"] == address(ip, "web")["metadata"]["labels"]
     assert await reasons(world, "web") == set()
     await world.client.delete("v1/Service", "web")
     assert await world.client.get_or_none(ADDRESS, ip) is None
@@ -85,8 +85,8 @@ async def test_a_missing_address_is_created_again(world: World) -> None:
     await world.settle()
     await world.client.delete(ADDRESS, made["spec"]["clusterIP"])
     assert await reasons(world, "web") == {"ClusterIPNotAllocated"}
-    found = await world.client.get(ADDRESS, made["spec"]["clusterIP"])
-    assert found["spec"]["parentRef"]["name"] == "web"
+    obj = await world.client.get(ADDRESS, made["spec"]["clusterIP"])
+    assert obj["spec"]["parentRef"]["name"] == "web"
 
 
 async def test_an_address_without_its_service_goes_after_a_minute(world: World, clock: ManualClock) -> None:

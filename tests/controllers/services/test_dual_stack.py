@@ -20,11 +20,11 @@ def settings() -> Settings:
 
 
 async def endpoint_addresses(world: World) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     for slice_ in await slices(world):
         addresses = [address for endpoint in slice_["endpoints"] or () for address in endpoint["addresses"]]
-        found.setdefault(slice_["addressType"], []).extend(addresses)
-    return found
+        results.setdefault(slice_["addressType"], []).extend(addresses)
+    return results
 
 
 def dual(name: str = "web", **spec: object) -> Object:
@@ -36,8 +36,8 @@ async def test_a_service_has_slices_of_its_families(world: World) -> None:
     await world.client.create(dual())
     await add_pod(world, "a", ip=["10.244.0.7", "fd00::7"])
     await add_pod(world, "b", ip="10.244.0.8")
-    found = await endpoint_addresses(world)
-    assert {family: sorted(addresses) for family, addresses in found.items()} == {
+    result = await endpoint_addresses(world)
+    assert {family: sorted(addresses) for family, addresses in result.items()} == {
         "IPv4": ["10.244.0.7", "10.244.0.8"],
         "IPv6": ["fd00::7"],
     }
@@ -51,8 +51,8 @@ async def test_the_object_of_an_ipv6_address_is_repaired(world: World) -> None:
     await world.settle()
     await world.client.delete(ADDRESS, second)
     await world.settle()
-    found = await world.client.get(ADDRESS, second)
-    assert found["metadata"]["labels"]["ipaddress.kubernetes.io/ip-family"] == "IPv6"
+    obj = await world.client.get(ADDRESS, second)
+    assert obj["metadata"]["labels"]["ipaddress.kubernetes.io/ip-family"] == "IPv6"
     (event,) = await events_of(world, "ClusterIPNotAllocated")
     assert event["message"] == f"Cluster IP [IPv6]: {second} is not allocated; repairing"
 

@@ -208,8 +208,8 @@ async def test_a_pod_on_a_node_that_is_gone_is_left_out_and_the_service_says_so(
     await world.client.create(service())
     await add_pod(world, "a", node="nowhere")
     assert await endpoints(world) == {}
-    (told,) = await events_of(world, "FailedToUpdateEndpointSlices")
-    assert told["message"].endswith("skipping Pod a for Service default/web: Node nowhere Not Found")
+    (event,) = await events_of(world, "FailedToUpdateEndpointSlices")
+    assert event["message"].endswith("skipping Pod a for Service default/web: Node nowhere Not Found")
     await add_node(world, "nowhere")
     assert set(await endpoints(world)) == {"a"}
 
@@ -252,8 +252,8 @@ async def test_topology_aware_hints_are_shared_out_by_the_cpus_of_the_zones(worl
     await world.client.create(wanted)
     for number in range(4):
         await add_pod(world, f"p{number}", node="n1", ip=f"10.244.0.{number}")
-    found = await endpoints(world)
-    zones = sorted(endpoint["hints"]["forZones"][0]["name"] for endpoint in found.values())
+    current = await endpoints(world)
+    zones = sorted(endpoint["hints"]["forZones"][0]["name"] for endpoint in current.values())
     assert zones == ["east", "east", "west", "west"]
     assert len(await events_of(world, "TopologyAwareHintsEnabled")) == 1
     await world.client.patch(SERVICE, "web", {"metadata": {"annotations": None}}, namespace="default")
@@ -268,7 +268,7 @@ async def test_too_few_endpoints_for_the_zones_have_no_hints(world: World) -> No
     await world.client.create(wanted)
     await add_pod(world, "a")
     assert "hints" not in (await endpoints(world))["a"]
-    told = await events_of(world, "TopologyAwareHintsDisabled")
+    events = await events_of(world, "TopologyAwareHintsDisabled")
     assert "Insufficient number of endpoints (1 endpoints, 2 zones), addressType: IPv4" in [
-        event["message"] for event in told
+        event["message"] for event in events
     ]

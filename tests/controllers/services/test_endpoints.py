@@ -21,31 +21,31 @@ async def test_ready_and_unready_pods_are_distinguished(world: World) -> None:
     await world.client.create(service())
     await add_pod(world, "a", ip="10.244.0.1")
     await add_pod(world, "b", ip="10.244.0.2", ready=False)
-    found = await endpoints(world)
-    assert found is not None
-    (subset,) = found["subsets"]
+    current = await endpoints(world)
+    assert current is not None
+    (subset,) = current["subsets"]
     assert [address["ip"] for address in subset["addresses"]] == ["10.244.0.1"]
     assert [address["ip"] for address in subset["notReadyAddresses"]] == ["10.244.0.2"]
     assert subset["ports"] == [{"name": "http", "port": 8080, "protocol": "TCP"}]
-    assert found["metadata"]["labels"] == {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
+    assert current["metadata"]["labels"] == {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
 
 
 async def test_a_terminating_pod_has_no_address(world: World) -> None:
     await world.client.create(service())
     await add_pod(world, "a")
     await world.client.delete(POD, "a", namespace="default", grace_seconds=30)
-    found = await endpoints(world)
-    assert found is not None
-    assert not found.get("subsets")
+    current = await endpoints(world)
+    assert current is not None
+    assert not current.get("subsets")
 
 
 async def test_ports_of_the_same_addresses_share_a_subset(world: World) -> None:
     ports = [{"name": "http", "port": 80, "targetPort": 8080}, {"name": "admin", "port": 81, "targetPort": 8081}]
     await world.client.create(service(ports=ports))
     await add_pod(world, "a")
-    found = await endpoints(world)
-    assert found is not None
-    (subset,) = found["subsets"]
+    current = await endpoints(world)
+    assert current is not None
+    (subset,) = current["subsets"]
     assert [port["name"] for port in subset["ports"]] == ["admin", "http"]
 
 
@@ -63,9 +63,9 @@ async def test_endpoints_that_a_user_makes_for_a_service_without_a_selector_are_
     subsets = [{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 80}]}]
     metadata = {"name": "web", "namespace": "default"}
     await world.client.create({"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets})
-    found = await endpoints(world)
-    assert found is not None
-    assert found["subsets"][0]["addresses"] == [{"ip": "192.0.2.1"}]
+    current = await endpoints(world)
+    assert current is not None
+    assert current["subsets"][0]["addresses"] == [{"ip": "192.0.2.1"}]
 
 
 def test_more_than_a_thousand_addresses_are_cut_the_ready_ones_first() -> None:

@@ -29,8 +29,8 @@ async def get(world: World, name: str = "web") -> Object:
     return await world.client.get(SERVICE, name, namespace="default")
 
 
-def addresses(found: Object) -> list[str]:
-    return [ingress["ip"] for ingress in found["status"]["loadBalancer"].get("ingress") or ()]
+def addresses(obj: Object) -> list[str]:
+    return [ingress["ip"] for ingress in obj["status"]["loadBalancer"].get("ingress") or ()]
 
 
 async def test_a_service_gets_a_loopback_address_of_its_own(world: World) -> None:
@@ -40,21 +40,21 @@ async def test_a_service_gets_a_loopback_address_of_its_own(world: World) -> Non
     assert addresses(first) != addresses(other)
     assert first["metadata"]["finalizers"] == [FINALIZER]
     for reason in ("EnsuringLoadBalancer", "EnsuredLoadBalancer"):
-        assert {told["involvedObject"]["name"] for told in await events_of(world, reason)} == {"one", "other"}
+        assert {events["involvedObject"]["name"] for events in await events_of(world, reason)} == {"one", "other"}
 
 
 async def test_a_service_without_nodes_says_so(world: World) -> None:
     await balanced(world)
-    (told,) = await events_of(world, "UnAvailableLoadBalancer")
-    assert told["message"] == "There are no available nodes for LoadBalancer"
+    (event,) = await events_of(world, "UnAvailableLoadBalancer")
+    assert event["message"] == "There are no available nodes for LoadBalancer"
 
 
 async def test_a_service_that_is_no_balancer_any_more_loses_its_address(world: World) -> None:
     await balanced(world)
     await world.client.patch(SERVICE, "web", {"spec": {"type": "ClusterIP"}}, namespace="default")
-    found = await get(world)
-    assert addresses(found) == []
-    assert "finalizers" not in found["metadata"]
+    obj = await get(world)
+    assert addresses(obj) == []
+    assert "finalizers" not in obj["metadata"]
     assert len(await events_of(world, "DeletedLoadBalancer")) == 1
 
 
@@ -67,9 +67,9 @@ async def test_a_service_goes_when_its_balancer_is_gone(world: World) -> None:
 
 
 async def test_a_service_of_another_class_is_left_alone(world: World) -> None:
-    found = await balanced(world, loadBalancerClass="example.com/cloud")
-    assert addresses(found) == []
-    assert "finalizers" not in found["metadata"]
+    result = await balanced(world, loadBalancerClass="example.com/cloud")
+    assert addresses(result) == []
+    assert "finalizers" not in result["metadata"]
 
 
 class Broken:
@@ -100,8 +100,8 @@ async def test_a_provider_that_fails_is_asked_again(clock: ManualClock) -> None:
             assert [event["message"] for event in events] == ["Error syncing load balancer: the cloud is down"]
             await clock.advance(10)
             await manager.settle()
-            found = await manager.client.get(SERVICE, "web", namespace="default")
-            assert found["status"]["loadBalancer"]["ingress"] == [{"hostname": "web.example.com"}]
+            obj = await manager.client.get(SERVICE, "web", namespace="default")
+            assert obj["status"]["loadBalancer"]["ingress"] == [{"hostname": "web.example.com"}]
 
 
 async def test_an_address_that_a_service_has_survives_a_restart() -> None:

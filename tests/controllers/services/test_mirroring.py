@@ -23,9 +23,9 @@ def endpoints(**labels: str) -> Object:
 
 async def mirrors(world: World) -> list[Object]:
     await world.settle()
-    found = await world.client.list(SLICE, namespace="default", labels=MIRRORED)
+    objects = await world.client.list(SLICE, namespace="default", labels=MIRRORED)
     return sorted(
-        (obj for obj in found if obj["metadata"]["labels"]["kubernetes.io/service-name"] == "web"),
+        (obj for obj in objects if obj["metadata"]["labels"]["kubernetes.io/service-name"] == "web"),
         key=lambda slice_: str(slice_["addressType"]),
     )
 

@@ -24,12 +24,12 @@ def service_range(name: str, cidr: str) -> Object:
 async def test_a_range_is_ready_and_goes_after_ten_seconds(world: World, clock: ManualClock) -> None:
     await world.client.create(service_range("more", "192.168.0.0/24"))
     await world.settle()
-    found = await world.client.get(RANGE, "more")
-    ready = condition(found, "Ready")
+    obj = await world.client.get(RANGE, "more")
+    ready = condition(obj, "Ready")
     assert ready is not None
     assert (ready["status"], ready["message"]) == ("True", "Kubernetes Service CIDR is ready")
-    assert found["metadata"]["finalizers"] == [FINALIZER]
-    applied = found["metadata"]["managedFields"][0]
+    assert obj["metadata"]["finalizers"] == [FINALIZER]
+    applied = obj["metadata"]["managedFields"][0]
     assert (applied["manager"], applied["operation"]) == ("service-cidr-controller", "Apply")
     await world.client.delete(RANGE, "more")
     await world.settle()

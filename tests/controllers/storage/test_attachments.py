@@ -53,8 +53,8 @@ async def test_a_volume_is_attached_for_a_pod_and_detached_after_it(world: World
     name = made["metadata"]["name"]
     await world.client.patch(ATTACHMENT, name, {"status": {"attached": True}}, subresource="status")
     await world.settle()
-    told = (await world.client.get(NODE, "n1"))["status"]["volumesAttached"]
-    assert told == [{"name": HANDLE, "devicePath": ""}]
+    message = (await world.client.get(NODE, "n1"))["status"]["volumesAttached"]
+    assert message == [{"name": HANDLE, "devicePath": ""}]
     await run_pod(world, "web", phase="Succeeded")
     assert await attachments(world) == []
     assert not (await world.client.get(NODE, "n1"))["status"].get("volumesAttached")

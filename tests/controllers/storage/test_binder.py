@@ -60,7 +60,7 @@ async def test_a_claim_gets_the_smallest_volume_that_fits(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "asked"),
+    ("made", "wanted"),
     [
         (volume(size="500Mi"), claim()),
         (volume(accessModes=["ReadOnlyMany"]), claim()),
@@ -70,13 +70,13 @@ async def test_a_claim_gets_the_smallest_volume_that_fits(world: World) -> None:
     ],
     ids=["too small", "access modes", "volume mode", "class", "selector"],
 )
-async def test_a_volume_that_does_not_fit_stays_free(world: World, made: Object, asked: Object) -> None:
+async def test_a_volume_that_does_not_fit_stays_free(world: World, made: Object, wanted: Object) -> None:
     await world.client.create(made)
-    await world.client.create(asked)
+    await world.client.create(wanted)
     assert await phase(world, CLAIM, "data") == "Pending"
     assert await phase(world, VOLUME, "disk") == "Available"
-    (told,) = await events_of(world, "FailedBinding")
-    assert told["message"] == "no persistent volumes available for this claim and no storage class is set"
+    (event,) = await events_of(world, "FailedBinding")
+    assert event["message"] == "no persistent volumes available for this claim and no storage class is set"
 
 
 async def test_a_claim_that_waits_is_bound_when_a_volume_comes(world: World) -> None:
@@ -119,8 +119,8 @@ async def test_a_claim_that_names_a_volume_it_cannot_have_says_why(world: World)
     await world.client.create(volume(size="500Mi"))
     await world.client.create(claim(volumeName="disk"))
     assert await phase(world, CLAIM, "data") == "Pending"
-    (told,) = await events_of(world, "VolumeMismatch")
-    assert told["message"] == 'Cannot bind to requested volume "disk": requested PV is too small'
+    (event,) = await events_of(world, "VolumeMismatch")
+    assert event["message"] == 'Cannot bind to requested volume "disk": requested PV is too small'
 
 
 async def test_a_claim_that_names_the_volume_of_another_waits(world: World) -> None:
@@ -130,8 +130,8 @@ async def test_a_claim_that_names_the_volume_of_another_waits(world: World) -> N
     await world.settle()
     await world.client.create(claim("b", volumeName="disk"))
     assert await phase(world, CLAIM, "b") == "Pending"
-    (told,) = await events_of(world, "FailedBinding")
-    assert told["message"] == 'volume "disk" already bound to a different claim.'
+    (event,) = await events_of(world, "FailedBinding")
+    assert event["message"] == 'volume "disk" already bound to a different claim.'
 
 
 async def test_a_claim_whose_volume_is_gone_is_lost(world: World) -> None:
@@ -141,8 +141,8 @@ async def test_a_claim_whose_volume_is_gone_is_lost(world: World) -> None:
     await world.client.delete(VOLUME, "disk")
     await world.client.patch(VOLUME, "disk", {"metadata": {"finalizers": None}})
     assert await phase(world, CLAIM, "data") == "Lost"
-    (told,) = await events_of(world, "ClaimLost")
-    assert told["message"] == "Bound claim has lost its PersistentVolume. Data on the volume is lost!"
+    (event,) = await events_of(world, "ClaimLost")
+    assert event["message"] == "Bound claim has lost its PersistentVolume. Data on the volume is lost!"
 
 
 @pytest.mark.parametrize(
@@ -185,8 +185,8 @@ async def test_a_provisioner_that_is_not_ours_is_waited_for(world: World) -> Non
     await world.client.create(storage_class(provisioner="example.com/disks"))
     await world.client.create(claim(storageClassName="fast"))
     assert await phase(world, CLAIM, "data") == "Pending"
-    (told,) = await events_of(world, "ExternalProvisioning")
-    assert told["message"].startswith(
+    (event,) = await events_of(world, "ExternalProvisioning")
+    assert event["message"].startswith(
         "Waiting for a volume to be created either by the external provisioner 'example.com/disks'"
     )
 
@@ -194,8 +194,8 @@ async def test_a_provisioner_that_is_not_ours_is_waited_for(world: World) -> Non
 async def test_a_class_that_is_not_there_is_named_to_the_user(world: World) -> None:
     await world.client.create(claim(storageClassName="gone"))
     assert await phase(world, CLAIM, "data") == "Pending"
-    (told,) = await events_of(world, "ProvisioningFailed")
-    assert told["message"] == 'storageclass.storage.k8s.io "gone" not found'
+    (event,) = await events_of(world, "ProvisioningFailed")
+    assert event["message"] == 'storageclass.storage.k8s.io "gone" not found'
     await world.client.create(storage_class("gone"))
     assert await phase(world, CLAIM, "data") == "Bound"
 
@@ -204,8 +204,8 @@ async def test_a_claim_that_the_provisioner_cannot_serve_says_why(world: World) 
     await world.client.create(storage_class())
     await world.client.create(claim(storageClassName="fast", volumeMode="Block"))
     assert await phase(world, CLAIM, "data") == "Pending"
-    (told,) = await events_of(world, "ProvisioningFailed")
-    assert "volumeMode must be Filesystem" in told["message"]
+    (event,) = await events_of(world, "ProvisioningFailed")
+    assert "volumeMode must be Filesystem" in event["message"]
 
 
 async def test_a_claim_may_wait_for_its_first_consumer(world: World) -> None:
@@ -225,9 +225,9 @@ async def test_a_claim_may_wait_for_its_first_consumer(world: World) -> None:
 async def test_a_claim_without_a_class_gets_the_default_one_when_it_comes(world: World) -> None:
     for obj in await world.client.list(CLASS):
         await world.client.delete(CLASS, obj["metadata"]["name"])
-    asked = claim()
-    del asked["spec"]["storageClassName"]
-    await world.client.create(asked)
+    request = claim()
+    del request["spec"]["storageClassName"]
+    await world.client.create(request)
     assert await phase(world, CLAIM, "data") == "Pending"
     default = storage_class()
     default["metadata"]["annotations"] = {"storageclass.kubernetes.io/is-default-class": "true"}
@@ -267,8 +267,8 @@ async def test_a_claim_of_another_with_the_name_of_an_ephemeral_one_is_not_used(
     volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}]
     await world.client.create(pod("web", volumes=volumes))
     await world.settle()
-    told = [event["message"] for event in await events_of(world, "FailedBinding")]
+    events = [event["message"] for event in await events_of(world, "FailedBinding")]
     assert (
         "ephemeral volume scratch: PVC default/web-scratch was not created for pod default/web (pod is not owner)"
-        in told
+        in events
     )

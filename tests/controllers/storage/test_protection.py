@@ -91,8 +91,8 @@ async def test_a_removed_protection_finalizer_comes_back(world: World) -> None:
     await world.client.create(claim())
     await world.client.patch(CLAIM, "data", {"metadata": {"finalizers": None}}, namespace="default")
     await world.settle()
-    found = await world.client.get(CLAIM, "data", namespace="default")
-    assert found["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
+    obj = await world.client.get(CLAIM, "data", namespace="default")
+    assert obj["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
 
 
 async def test_the_finalizers_of_others_are_theirs(world: World) -> None:

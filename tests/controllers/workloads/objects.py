@@ -48,8 +48,8 @@ def pod(name: str, labels: Mapping[str, str] = LABELS, **metadata: Any) -> Objec
 
 
 async def status_of(world: World, kind: str, name: str = "web") -> Object:
-    found = await world.client.get(kind, name, namespace="default")
-    status: Object = found.get("status") or {}
+    obj = await world.client.get(kind, name, namespace="default")
+    status: Object = obj.get("status") or {}
     return status
 
 
@@ -69,20 +69,20 @@ async def listed(world: World, kind: str) -> list[Object]:
 async def condition(world: World, kind: str, type: str, name: str = "web") -> tuple[str, str, str] | None:
     """Status, reason and message of a condition."""
     conditions = (await status_of(world, kind, name)).get("conditions") or ()
-    found = next((condition for condition in conditions if condition["type"] == type), None)
-    return (found["status"], found["reason"], found["message"]) if found is not None else None
+    result = next((condition for condition in conditions if condition["type"] == type), None)
+    return (result["status"], result["reason"], result["message"]) if result is not None else None
 
 
 async def events(world: World, name: str = "web") -> list[tuple[str, str, str]]:
     """Component, reason and message of the Events about an object, in the order in which they were written."""
     await world.manager.recorder.idle()
-    found = await world.client.list("v1/Event", namespace="default")
-    about = [event for event in found if event["involvedObject"]["name"] == name]
+    objects = await world.client.list("v1/Event", namespace="default")
+    about = [event for event in objects if event["involvedObject"]["name"] == name]
     about.sort(key=lambda obj: int(obj["metadata"]["resourceVersion"]))
     return [(event["source"]["component"], event["reason"], event["message"]) for event in about]
 
 
 async def revision_numbers(world: World) -> dict[str, int]:
     """Return the numbers of all revisions by the last letter of their image."""
-    found = await listed(world, REVISION)
-    return {obj["data"]["spec"]["template"]["spec"]["containers"][0]["image"][-1]: obj["revision"] for obj in found}
+    objects = await listed(world, REVISION)
+    return {obj["data"]["spec"]["template"]["spec"]["containers"][0]["image"][-1]: obj["revision"] for obj in objects}

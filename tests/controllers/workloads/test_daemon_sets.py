@@ -46,14 +46,14 @@ async def add_nodes(world: World, *names: str, labels: dict[str, str] | None = N
 
 async def placed(world: World) -> dict[str, list[str]]:
     """Images by node, of pods that stay."""
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     for listed_pod in await listed(world, POD):
         if "deletionTimestamp" not in listed_pod["metadata"]:
             node = listed_pod["spec"].get("nodeName") or pinned_to(listed_pod)
-            found.setdefault(node, []).append(
+            results.setdefault(node, []).append(
                 listed_pod["spec"]["containers"][0]["image"].removeprefix("example.com/web:")
             )
-    return {node: sorted(images) for node, images in found.items()}
+    return {node: sorted(images) for node, images in results.items()}
 
 
 async def test_every_node_gets_a_pod_that_is_pinned_to_it(world: World, kubelet: Kubelet) -> None:
@@ -249,9 +249,9 @@ async def test_orphans_are_adopted_and_released_by_their_labels(world: World, ku
     await world.client.create(orphan)
     made = await world.client.create(workload(DAEMON_SET, updateStrategy={"type": "OnDelete"}))
     await kubelet.run_all()
-    found = {pod["metadata"]["name"]: pod for pod in await listed(world, POD)}
-    assert found["orphan"]["metadata"]["ownerReferences"] == [owner_reference(made)]
-    assert len(found) == 2
+    objects = {pod["metadata"]["name"]: pod for pod in await listed(world, POD)}
+    assert objects["orphan"]["metadata"]["ownerReferences"] == [owner_reference(made)]
+    assert len(objects) == 2
     await change(world, POD, {"metadata": {"labels": {"app": "debug"}}}, "orphan")
     await world.settle()
     released = await world.client.get(POD, "orphan", namespace="default")

@@ -149,9 +149,9 @@ async def test_a_rollout_that_does_not_become_ready_stops_and_misses_its_deadlin
     assert await sizes(world) == {"web:1": 3, "web:2": 1}
     await clock.advance(59)
     await world.settle()
-    found = await condition(world, DEPLOYMENT, "Progressing")
-    assert found is not None
-    assert found[:2] == ("True", "ReplicaSetUpdated")
+    stated = await condition(world, DEPLOYMENT, "Progressing")
+    assert stated is not None
+    assert stated[:2] == ("True", "ReplicaSetUpdated")
     await clock.advance(3)
     await world.settle()
     name = next(
@@ -220,9 +220,9 @@ async def test_a_paused_deployment_scales_and_does_not_roll_out(world: World, ku
     await world.settle()
     await kubelet.run_all()
     assert await sizes(world) == {"web:1": 0, "web:2": 4}
-    found = await condition(world, DEPLOYMENT, "Progressing")
-    assert found is not None
-    assert found[1] == "NewReplicaSetAvailable"
+    stated = await condition(world, DEPLOYMENT, "Progressing")
+    assert stated is not None
+    assert stated[1] == "NewReplicaSetAvailable"
 
 
 async def test_a_template_that_comes_back_reuses_its_replica_set_with_a_new_revision(
@@ -234,11 +234,11 @@ async def test_a_template_that_comes_back_reuses_its_replica_set_with_a_new_revi
         await set_image(world, DEPLOYMENT, image)
         await kubelet.run_all()
     assert await revisions(world) == {"web:1": "3", "web:2": "4"}
-    found = {
+    result = {
         image_of(replica_set): replica_set["metadata"]["annotations"]
         for replica_set in await listed(world, REPLICA_SET)
     }
-    assert found["web:2"]["deployment.kubernetes.io/revision-history"] == "2"
+    assert result["web:2"]["deployment.kubernetes.io/revision-history"] == "2"
     deployment = await world.client.get(DEPLOYMENT, "web", namespace="default")
     assert deployment["metadata"]["annotations"][REVISION] == "4"
 
@@ -371,9 +371,9 @@ async def test_a_quota_that_refuses_half_of_a_rollout_shows_on_the_deployment(
     await world.settle()
     assert await sizes(world) == {"web:1": 3, "web:2": 3}
     assert len(await listed(world, POD)) == 4
-    found = await condition(world, DEPLOYMENT, "ReplicaFailure")
-    assert found is not None
-    assert found[:2] == ("True", "FailedCreate")
+    stated = await condition(world, DEPLOYMENT, "ReplicaFailure")
+    assert stated is not None
+    assert stated[:2] == ("True", "FailedCreate")
     for _ in range(12):
         await kubelet.run_all()
         await clock.advance(30)
@@ -391,10 +391,10 @@ async def test_a_quota_of_replica_sets_shows_why_nothing_is_rolled_out(world: Wo
     await world.client.create({**quota, "spec": {"hard": {"count/replicasets.apps": "0"}}})
     await world.client.create(workload(DEPLOYMENT, replicas=1))
     await world.settle()
-    found = await condition(world, DEPLOYMENT, "Progressing")
-    assert found is not None
-    assert found[:2] == ("False", "ReplicaSetCreateError")
-    assert found[2].startswith('Failed to create new replica set "web-')
+    stated = await condition(world, DEPLOYMENT, "Progressing")
+    assert stated is not None
+    assert stated[:2] == ("False", "ReplicaSetCreateError")
+    assert stated[2].startswith('Failed to create new replica set "web-')
     await world.client.delete("v1/ResourceQuota", "q", namespace="default")
     await clock.advance(5)
     await world.settle()

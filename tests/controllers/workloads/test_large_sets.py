@@ -28,8 +28,8 @@ async def report_each(cluster: Cluster, status: Object) -> None:
 
 
 def reconciles(cluster: Cluster, controller: str, name: str) -> int:
-    (found,) = [running for running in cluster.managers[0].controllers if running.name == controller]
-    return len(found.why(Key("default", name)))
+    (result,) = [running for running in cluster.managers[0].controllers if running.name == controller]
+    return len(result.why(Key("default", name)))
 
 
 async def test_a_large_replica_set_counts_many_changes_at_once(cluster: Cluster) -> None:

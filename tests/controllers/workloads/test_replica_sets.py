@@ -105,10 +105,10 @@ async def test_orphans_that_match_are_adopted(world: World, kind: str) -> None:
     await world.client.create(pod("other", {"app": "db"}))
     made = await world.client.create(workload(kind, replicas=2))
     await world.settle()
-    found = {pod["metadata"]["name"]: pod for pod in await listed(world, POD)}
-    assert len(found) == 3
-    assert found["old"]["metadata"]["ownerReferences"] == [owner_reference(made)]
-    assert controller_of(found["other"]) is None
+    objects = {pod["metadata"]["name"]: pod for pod in await listed(world, POD)}
+    assert len(objects) == 3
+    assert objects["old"]["metadata"]["ownerReferences"] == [owner_reference(made)]
+    assert controller_of(objects["other"]) is None
 
 
 async def test_an_orphan_that_comes_later_is_adopted_and_one_too_many(world: World) -> None:
@@ -248,10 +248,10 @@ async def test_a_quota_that_refuses_some_pods_is_reported_and_gone_when_it_is_li
     await world.client.create(workload(REPLICA_SET, replicas=4))
     await world.settle()
     assert len(await listed(world, POD)) == 2
-    found = await condition(world, REPLICA_SET, "ReplicaFailure")
-    assert found is not None
-    assert found[:2] == ("True", "FailedCreate")
-    assert "exceeded quota: small" in found[2]
+    stated = await condition(world, REPLICA_SET, "ReplicaFailure")
+    assert stated is not None
+    assert stated[:2] == ("True", "FailedCreate")
+    assert "exceeded quota: small" in stated[2]
     failed = [message for _, reason, message in await events(world) if reason == "FailedCreate"]
     assert failed[0].startswith("Error creating: pods ")
     assert not [reason for _, reason, _ in await events(world) if reason == "ReconcileFailed"]
@@ -288,10 +288,10 @@ async def test_a_webhook_that_refuses_every_pod_is_reported_and_pods_come_when_i
     await world.client.create(workload(REPLICA_SET, replicas=3))
     await world.settle()
     assert await listed(world, POD) == []
-    found = await condition(world, REPLICA_SET, "ReplicaFailure")
-    assert found is not None
-    assert found[:2] == ("True", "FailedCreate")
-    assert 'failed calling webhook "no.example.com"' in found[2]
+    stated = await condition(world, REPLICA_SET, "ReplicaFailure")
+    assert stated is not None
+    assert stated[:2] == ("True", "FailedCreate")
+    assert 'failed calling webhook "no.example.com"' in stated[2]
     await world.client.delete(kind, "no")
     await clock.advance(30)
     await world.settle()

@@ -107,11 +107,11 @@ async def _play_stateful(policy: str, start: int, steps: list[Step]) -> None:
 
 
 async def _check_stateful(world: World, start: int) -> None:
-    found = await world.client.get(STATEFUL_SET, "web", namespace="default")
-    wanted, status = found["spec"]["replicas"], found["status"]
+    obj = await world.client.get(STATEFUL_SET, "web", namespace="default")
+    wanted, status = obj["spec"]["replicas"], obj["status"]
     pods = await listed(world, POD)
     assert {pod["metadata"]["name"] for pod in pods} == {f"web-{start + at}" for at in range(wanted)}
-    image = found["spec"]["template"]["spec"]["containers"][0]["image"]
+    image = obj["spec"]["template"]["spec"]["containers"][0]["image"]
     assert {pod["spec"]["containers"][0]["image"] for pod in pods} <= {image}
     assert (status["replicas"], status.get("readyReplicas", 0)) == (wanted, wanted)
     assert status["currentRevision"] == status["updateRevision"]
@@ -204,11 +204,11 @@ async def _run_until_complete(world: World, kubelet: Kubelet) -> None:
     """Run pods and let time pass: a ReplicaSet whose pods were refused tries again by and by."""
     clock = world.client.clock
     assert isinstance(clock, ManualClock)
-    found: Object = {}
+    obj: Object = {}
     for _ in range(30):
         await kubelet.run_all()
-        found = await world.client.get(DEPLOYMENT, "web", namespace="default")
-        if len(await listed(world, POD)) == found["status"].get("availableReplicas", 0) == found["spec"]["replicas"]:
+        obj = await world.client.get(DEPLOYMENT, "web", namespace="default")
+        if len(await listed(world, POD)) == obj["status"].get("availableReplicas", 0) == obj["spec"]["replicas"]:
             return
         await clock.advance(60)
-    raise AssertionError(f"the rollout did not go on: {found['status']}")
+    raise AssertionError(f"the rollout did not go on: {obj['status']}")

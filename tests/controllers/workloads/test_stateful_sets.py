@@ -48,13 +48,13 @@ async def pods(world: World) -> dict[str, Object]:
 
 
 async def staying(world: World) -> list[str]:
-    found = await pods(world)
-    return sorted(name for name, obj in found.items() if "deletionTimestamp" not in obj["metadata"])
+    result = await pods(world)
+    return sorted(name for name, obj in result.items() if "deletionTimestamp" not in obj["metadata"])
 
 
 async def images(world: World) -> list[str]:
-    found = await pods(world)
-    return [found[name]["spec"]["containers"][0]["image"].partition("/")[2] for name in await staying(world)]
+    result = await pods(world)
+    return [result[name]["spec"]["containers"][0]["image"].partition("/")[2] for name in await staying(world)]
 
 
 # Identity
@@ -171,10 +171,10 @@ async def test_orphans_are_adopted_by_name_and_released_by_label(world: World, k
     await world.client.create(pod("web-x"))
     made = await world.client.create(stateful_set(replicas=2))
     await kubelet.run_all()
-    found = await pods(world)
-    assert found["web-0"]["metadata"]["ownerReferences"] == [owner_reference(made)]
-    assert controller_of(found["web-x"]) is None
-    assert "web-1" in found
+    result = await pods(world)
+    assert result["web-0"]["metadata"]["ownerReferences"] == [owner_reference(made)]
+    assert controller_of(result["web-x"]) is None
+    assert "web-1" in result
     await change(world, POD, {"metadata": {"labels": {"app": "debug"}}}, "web-1")
     await world.settle()
     assert controller_of((await pods(world))["web-1"]) is None
@@ -279,8 +279,8 @@ async def test_revisions_are_numbered_reused_and_limited(world: World, kubelet: 
 
 
 async def owners_of(world: World, claim: str) -> list[str]:
-    found = await world.client.get(CLAIM, claim, namespace="default")
-    return [owner["kind"] for owner in found["metadata"].get("ownerReferences") or ()]
+    obj = await world.client.get(CLAIM, claim, namespace="default")
+    return [owner["kind"] for owner in obj["metadata"].get("ownerReferences") or ()]
 
 
 async def test_each_pod_has_claims_of_its_own_that_outlive_it(world: World, kubelet: Kubelet) -> None:

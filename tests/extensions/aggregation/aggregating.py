@@ -48,11 +48,11 @@ class Aggregating(InProcess):
             reply = await self.get(f"{API_SERVICES}/{NAME}")
             if reply.status == 404:
                 return None
-            found = condition(reply.json.get("status") or {}, "Available", status)
-            return found if found is not None and is_so(found) else None
+            stated = condition(reply.json.get("status") or {}, "Available", status)
+            return stated if stated is not None and is_so(stated) else None
 
-        found: Object = await reached(seen)
-        return found
+        stated: Object = await reached(seen)
+        return stated
 
     async def groups(self) -> dict[str, Any]:
         return {group["name"]: group for group in (await self.get("/apis")).json["groups"]}
@@ -69,7 +69,7 @@ def external_service() -> Object:
 
 
 def api_service(port: int, ca: bytes, **spec: Any) -> Object:
-    said = {
+    message = {
         "group": GROUP,
         "version": VERSION,
         "groupPriorityMinimum": 2000,
@@ -78,7 +78,7 @@ def api_service(port: int, ca: bytes, **spec: Any) -> Object:
         "caBundle": base64.b64encode(ca).decode(),
     }
     metadata = {"name": NAME}
-    wanted = {name: value for name, value in {**said, **spec}.items() if value is not None}
+    wanted = {name: value for name, value in {**message, **spec}.items() if value is not None}
     return {"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": metadata, "spec": wanted}
 
 
@@ -111,5 +111,5 @@ def body_of(answer: Response) -> bytes:
     return answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
 
 
-async def some(found: Any) -> Any:
-    return found or None
+async def some(actual: Any) -> Any:
+    return actual or None

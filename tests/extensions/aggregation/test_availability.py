@@ -31,13 +31,13 @@ async def test_a_dead_server_is_unavailable_for_its_own_group_alone(cluster: Agg
     await cluster.register()
     cluster.kitchen.answer_with = 500
     await touch(cluster)
-    found = await cluster.available("False")
+    result = await cluster.available("False")
     url = f"https://localhost:{cluster.port}{ROOT}"
-    assert found["reason"] == "FailedDiscoveryCheck"
-    assert found["message"] == f"failing or missing response from {url}: bad status from {url}: 500"
+    assert result["reason"] == "FailedDiscoveryCheck"
+    assert result["message"] == f"failing or missing response from {url}: bad status from {url}: 500"
     refused = await cluster.get(RECIPES)
     assert (refused.status, refused.json["reason"]) == (503, "ServiceUnavailable")
-    assert refused.message == f"service unavailable: FailedDiscoveryCheck: {found['message']}"
+    assert refused.message == f"service unavailable: FailedDiscoveryCheck: {result['message']}"
     stale = (await cluster.discovered())["versions"][0]
     assert (stale["freshness"], stale["resources"][0]["resource"]) == ("Stale", "recipes")
     assert GROUP in await cluster.groups()
@@ -45,7 +45,7 @@ async def test_a_dead_server_is_unavailable_for_its_own_group_alone(cluster: Agg
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         pytest.param(
             {"caBundle": None},
@@ -64,12 +64,12 @@ async def test_a_dead_server_is_unavailable_for_its_own_group_alone(cluster: Agg
         ),
     ],
 )
-async def test_why_a_server_cannot_be_asked_is_reported(cluster: Aggregating, spec: Object, told: str) -> None:
+async def test_why_a_server_cannot_be_asked_is_reported(cluster: Aggregating, spec: Object, message: str) -> None:
     await cluster.made(SERVICES, external_service())
     await cluster.made(API_SERVICES, api_service(cluster.port, cluster.ca, **spec))
-    found = await cluster.available("False")
-    assert found["reason"] == "FailedDiscoveryCheck"
-    assert told in found["message"]
+    result = await cluster.available("False")
+    assert result["reason"] == "FailedDiscoveryCheck"
+    assert message in result["message"]
 
 
 async def test_a_server_is_believed_blindly_only_if_its_api_service_says_so(cluster: Aggregating) -> None:
@@ -79,8 +79,8 @@ async def test_a_server_is_believed_blindly_only_if_its_api_service_says_so(clus
 
 async def test_a_service_that_is_made_later_is_noticed(cluster: Aggregating) -> None:
     await cluster.made(API_SERVICES, api_service(cluster.port, cluster.ca))
-    found = await cluster.available("False")
-    assert (found["reason"], found["message"]) == ("ServiceNotFound", 'service/kitchen in "default" is not present')
+    result = await cluster.available("False")
+    assert (result["reason"], result["message"]) == ("ServiceNotFound", 'service/kitchen in "default" is not present')
     await cluster.made(SERVICES, external_service())
     await cluster.available("True")
 
@@ -92,8 +92,8 @@ async def test_addresses_of_the_cluster_network_are_never_called(cluster: Aggreg
     endpoints = {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "kitchen"}, "subsets": subsets}
     await cluster.made("/api/v1/namespaces/default/endpoints", endpoints)
     await cluster.made(API_SERVICES, api_service(cluster.port, cluster.ca))
-    found = await cluster.available("False")
-    assert found["message"] == 'service "kitchen" has no endpoint that can be reached from here'
+    result = await cluster.available("False")
+    assert result["message"] == 'service "kitchen" has no endpoint that can be reached from here'
 
 
 async def test_a_server_that_dies_between_checks_is_noticed_by_the_first_who_needs_it(cluster: Aggregating) -> None:
@@ -112,7 +112,7 @@ async def test_servers_are_asked_every_30_seconds_and_sooner_while_they_fail(clu
     client = in_process_client(plane.local())
     checking = Availability(client, plane.aggregation.api_services, services, clock=clock)
     await cluster.register()
-    cluster.kitchen.asked.clear()
+    cluster.kitchen.requests.clear()
     task = asyncio.create_task(checking.run())
     pauses: list[float] = []
     for answer in (200, 500, 500, 500, 500, 500, 500, 200):
@@ -137,7 +137,7 @@ READY: Json = {"endpoints": [{"addresses": ["127.0.0.1"]}], "ports": [{"name": "
 
 
 @pytest.mark.parametrize(
-    ("service", "slices", "found"),
+    ("service", "slices", "actual"),
     [
         pytest.param(
             None, [], CheckResult("ServiceNotFound", 'service/kitchen in "default" is not present'), id="no service"
@@ -168,6 +168,6 @@ READY: Json = {"endpoints": [{"addresses": ["127.0.0.1"]}], "ports": [{"name": "
     ],
 )
 def test_an_availability_is_known_without_a_request_where_a_service_lacks_something(
-    service: Json | None, slices: list[Json], found: CheckResult | None
+    service: Json | None, slices: list[Json], actual: CheckResult | None
 ) -> None:
-    assert error_of_service(PLACE, service, slices) == found
+    assert error_of_service(PLACE, service, slices) == actual

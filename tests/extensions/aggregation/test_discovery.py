@@ -59,7 +59,7 @@ async def test_openapi_is_passed_through_and_asked_for_once(cluster: Aggregating
     assert "com.example.kitchen.v1.Recipe" in first.json["components"]["schemas"]
     again = await cluster.get(url, **{"if-none-match": first.header("etag")[0]})
     assert again.status == 304
-    assert cluster.kitchen.asked.count(f"/openapi/v3/{path}") == 1
+    assert cluster.kitchen.requests.count(f"/openapi/v3/{path}") == 1
     assert "apis/apps/v1" in (await cluster.get("/openapi/v3")).json["paths"]
 
 
@@ -76,7 +76,7 @@ async def test_openapi_v2_has_what_the_server_serves_and_nothing_else_of_it(clus
     assert set(merged["paths"]) - set(alone["paths"]) == {f"{ROOT}/namespaces/{{namespace}}/recipes/{{name}}"}
     held = {"if-none-match": first.header("etag")[0]}
     assert (await cluster.get("/openapi/v2", **held)).status == 304
-    assert cluster.kitchen.asked.count("/openapi/v2") == 1
+    assert cluster.kitchen.requests.count("/openapi/v2") == 1
     packed = await cluster.get("/openapi/v2", accept="application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
     assert SCHEMA.encode() in packed.body
 
@@ -96,8 +96,8 @@ async def test_openapi_v2_follows_the_server_and_does_without_it_when_it_dies(cl
 
 
 async def _described(cluster: Aggregating, description: str) -> Any:
-    found = (await cluster.get("/openapi/v2")).json["definitions"].get(SCHEMA) or {}
-    return found if found.get("description") == description else None
+    obj = (await cluster.get("/openapi/v2")).json["definitions"].get(SCHEMA) or {}
+    return obj if obj.get("description") == description else None
 
 
 async def test_odd_openapi_of_a_server_is_left_out(cluster: Aggregating) -> None:
@@ -107,10 +107,10 @@ async def test_odd_openapi_of_a_server_is_left_out(cluster: Aggregating) -> None
     for odd in oddities:
         cluster.kitchen.definitions = odd
         await touch(cluster)
-        count = cluster.kitchen.asked.count("/openapi/v2")
+        count = cluster.kitchen.requests.count("/openapi/v2")
 
-        async def asked_anew(count: int = count) -> Any:
+        async def is_requested_again(count: int = count) -> Any:
             assert "/api/v1/pods" in (await cluster.get("/openapi/v2")).json["paths"]
-            return True if cluster.kitchen.asked.count("/openapi/v2") > count else None
+            return True if cluster.kitchen.requests.count("/openapi/v2") > count else None
 
-        await reached(asked_anew)
+        await reached(is_requested_again)

@@ -24,9 +24,9 @@ from pinnace.cluster.in_process import in_process_client
 async def test_a_local_group_stays_local_until_an_api_service_leads_elsewhere(cluster: Aggregating) -> None:
     local = api_service(cluster.port, cluster.ca, service=None, caBundle=None)
     await cluster.made(API_SERVICES, local)
-    found = await cluster.available("True")
-    assert (found["reason"], (await cluster.get(RECIPES)).status) == ("Local", 404)
-    assert cluster.kitchen.asked == []
+    result = await cluster.available("True")
+    assert (result["reason"], (await cluster.get(RECIPES)).status) == ("Local", 404)
+    assert cluster.kitchen.requests == []
     await cluster.made(SERVICES, external_service())
     present = (await cluster.get(f"{API_SERVICES}/{NAME}")).json
     present["spec"] = api_service(cluster.port, cluster.ca)["spec"]
@@ -43,7 +43,7 @@ async def test_a_version_beside_a_custom_kind_is_sorted_by_priority(cluster: Agg
     listed = [version["version"] for version in (await cluster.get(f"/apis/{GROUP}")).json["versions"]]
     assert listed == ["v1", "v2"]
     assert (await cluster.get(f"/apis/{GROUP}/v2/recipes")).json["kind"] == "RecipeList"
-    assert cluster.kitchen.asked.count(f"/apis/{GROUP}/v2/recipes") == 0
+    assert cluster.kitchen.requests.count(f"/apis/{GROUP}/v2/recipes") == 0
 
 
 async def test_a_custom_kind_is_answered_elsewhere_while_an_api_service_says_so(cluster: Aggregating) -> None:
@@ -111,8 +111,8 @@ async def test_api_services_that_are_labelled_automanaged_are_those_of_custom_ki
     own = f"{API_SERVICES}/{VERSION}.{GROUP}"
 
     async def priority() -> Any:
-        found = (await cluster.get(own)).json.get("spec") or {}
-        return found if found.get("versionPriority") == 100 else None
+        obj = (await cluster.get(own)).json.get("spec") or {}
+        return obj if obj.get("versionPriority") == 100 else None
 
     await reached(priority)
     assert (await cluster.patch(own, {"spec": {"versionPriority": 7}})).status == 200

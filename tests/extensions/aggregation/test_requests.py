@@ -23,8 +23,8 @@ from pinnace.server.local import LocalApi
 
 
 async def test_an_api_service_is_available_once_its_server_has_answered(cluster: Aggregating) -> None:
-    found = await cluster.register()
-    assert (found["reason"], found["message"]) == ("Passed", "all checks passed")
+    result = await cluster.register()
+    assert (result["reason"], result["message"]) == ("Passed", "all checks passed")
 
 
 async def test_requests_reach_the_server_and_its_answers_come_back(cluster: Aggregating) -> None:
@@ -66,11 +66,11 @@ async def test_the_server_gets_the_user_in_the_headers_of_a_known_proxy(cluster:
 
 async def test_an_unauthorized_request_is_refused_before_the_server_is_called(cluster: Aggregating) -> None:
     await cluster.register()
-    asked = list(cluster.kitchen.asked)
+    request = list(cluster.kitchen.requests)
     answer = await LocalApi(cluster.plane.api, User("mallory")).request("GET", f"{RECIPES}?watch=1")
     assert answer.status == 403
     assert b'cannot watch resource \\"recipes\\"' in body_of(answer)
-    assert cluster.kitchen.asked == asked
+    assert cluster.kitchen.requests == request
 
 
 async def test_events_of_a_watch_come_one_by_one_and_it_ends_when_the_client_leaves(cluster: Aggregating) -> None:
@@ -101,18 +101,18 @@ async def test_requests_that_were_passed_on_are_counted_by_resource(cluster: Agg
     await cluster.register()
     for path in (RECIPES, f"{RECIPES}/stew", f"{ROOT}/namespaces/default/nonsense", ROOT):
         await cluster.get(path)
-    told = (await cluster.get("/metrics")).body.decode()
+    message = (await cluster.get("/metrics")).body.decode()
     place = f'component="apiserver",dry_run="",group="{GROUP}",resource="recipes",scope="%s",subresource=""'
-    assert f'apiserver_request_total{{code="200",{place % "namespace"},verb="LIST",version="v1"}} 1' in told
-    assert f'apiserver_request_total{{code="404",{place % "resource"},verb="GET",version="v1"}} 1' in told
-    assert "nonsense" not in told
-    assert f'aggregator_unavailable_apiservice{{name="{NAME}"}} 0' in told
+    assert f'apiserver_request_total{{code="200",{place % "namespace"},verb="LIST",version="v1"}} 1' in message
+    assert f'apiserver_request_total{{code="404",{place % "resource"},verb="GET",version="v1"}} 1' in message
+    assert "nonsense" not in message
+    assert f'aggregator_unavailable_apiservice{{name="{NAME}"}} 0' in message
     await cluster.stop_kitchen()
     await touch(cluster)
     await cluster.available("False")
-    told = (await cluster.get("/metrics")).body.decode()
-    assert f'aggregator_unavailable_apiservice{{name="{NAME}"}} 1' in told
-    assert f'aggregator_unavailable_apiservice_total{{name="{NAME}",reason="FailedDiscoveryCheck"}} 1' in told
+    message = (await cluster.get("/metrics")).body.decode()
+    assert f'aggregator_unavailable_apiservice{{name="{NAME}"}} 1' in message
+    assert f'aggregator_unavailable_apiservice_total{{name="{NAME}",reason="FailedDiscoveryCheck"}} 1' in message
 
 
 async def test_a_client_need_not_wait_for_a_server_that_hangs(cluster: Aggregating) -> None:
@@ -129,7 +129,7 @@ async def test_a_server_that_hangs_keeps_no_other_request_waiting(cluster: Aggre
     await cluster.register()
     cluster.kitchen.hangs.clear()
     waiting = asyncio.create_task(cluster.get(RECIPES))
-    await reached(lambda: some(cluster.kitchen.asked[-1] == RECIPES))
+    await reached(lambda: some(cluster.kitchen.requests[-1] == RECIPES))
     assert (await cluster.get("/apis", accept=AGGREGATED)).status == 200
     assert (await cluster.get("/api/v1/pods")).status == 200
     assert not waiting.done()

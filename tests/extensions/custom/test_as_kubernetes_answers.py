@@ -22,16 +22,16 @@ OF_OBJECTS = [answer for answer in ANSWERS if "objects" in answer]
 
 def answer_of(reply: Reply) -> Object:
     """An answer in the terms of the records."""
-    found: Object = {"code": reply.status}
+    result: Object = {"code": reply.status}
     if reply.status >= 300:
         causes = (reply.json.get("details") or {}).get("causes") or []
-        told = [[cause.get("field", ""), cause.get("reason", ""), cause.get("message", "")] for cause in causes]
-        found["causes"] = sorted([field, reason, _without_numbers(text)] for field, reason, text in told)
-        if not told:
-            found["message"] = reply.message
+        message = [[cause.get("field", ""), cause.get("reason", ""), cause.get("message", "")] for cause in causes]
+        result["causes"] = sorted([field, reason, _without_numbers(text)] for field, reason, text in message)
+        if not message:
+            result["message"] = reply.message
     if warnings := reply.header("warning"):
-        found["warnings"] = sorted(warnings)
-    return found
+        result["warnings"] = sorted(warnings)
+    return result
 
 
 def _without_numbers(text: str) -> str:

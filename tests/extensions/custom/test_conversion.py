@@ -19,17 +19,17 @@ SIZED, LONG = shape(size=NUMBER, name=TEXT), shape(length=NUMBER, name=TEXT)
 
 @pytest.fixture
 async def webhook() -> AsyncIterator[Webhook]:
-    async with serving("converter.default.svc") as found:
-        yield found
+    async with serving("converter.default.svc") as result:
+        yield result
 
 
 def two_versions(webhook: Webhook, *, stored: str = "v1") -> Object:
-    found = boats(
+    result = boats(
         version("v1", SIZED, storage=stored == "v1"),
         version("v2", LONG, storage=stored == "v2"),
         conversion=webhook.conversion(),
     )
-    return found
+    return result
 
 
 async def stored_version(cluster: Cluster, key: str = "default/pinnace") -> str:
@@ -60,8 +60,8 @@ async def test_objects_stay_as_they_were_stored_until_they_are_written_again(clu
     await cluster.define(boats(version("v1", storage=True), version("v2")))
     await cluster.made(V1, boat(size=3))
     await change_storage(cluster, "v2")
-    told = (await cluster.get(f"{DEFINITIONS}/boats.example.com")).json
-    assert told["status"]["storedVersions"] == ["v1", "v2"]
+    document = (await cluster.get(f"{DEFINITIONS}/boats.example.com")).json
+    assert document["status"]["storedVersions"] == ["v1", "v2"]
     assert await stored_version(cluster) == "example.com/v1"
     present = (await cluster.get(f"{V1}/pinnace")).json
     assert present["apiVersion"] == "example.com/v1"
@@ -84,11 +84,11 @@ async def test_a_version_that_may_still_be_stored_cannot_be_removed(cluster: Clu
 async def test_a_webhook_converts_what_is_read_and_what_is_written(cluster: Cluster, webhook: Webhook) -> None:
     await cluster.define(two_versions(webhook))
     await cluster.made(V1, boat(size=3))
-    assert webhook.asked == [], "what is stored as it is written needs no converting"
-    shown = (await cluster.get(f"{V2}/pinnace")).json
-    assert (shown["apiVersion"], shown["spec"]) == ("example.com/v2", {"length": 3})
+    assert webhook.requests == [], "what is stored as it is written needs no converting"
+    view = (await cluster.get(f"{V2}/pinnace")).json
+    assert (view["apiVersion"], view["spec"]) == ("example.com/v2", {"length": 3})
     await cluster.get(f"{V2}/pinnace")
-    assert len(webhook.asked) == 1, "the answer is kept"
+    assert len(webhook.requests) == 1, "the answer is kept"
     made = await cluster.made(V2, boat("other", api_version="example.com/v2", length=4))
     assert made["spec"] == {"length": 4}
     assert await stored_version(cluster, "default/other") == "example.com/v1"
@@ -103,7 +103,7 @@ async def test_a_list_is_converted_in_one_question(cluster: Cluster, webhook: We
         await cluster.made(V1, boat(f"boat-{number}", size=number))
     listed = (await cluster.get(V2)).json
     assert [item["spec"]["length"] for item in listed["items"]] == [0, 1, 2, 3, 4]
-    assert [len(review["request"]["objects"]) for review in webhook.asked] == [5]
+    assert [len(review["request"]["objects"]) for review in webhook.requests] == [5]
     table = (await cluster.get(V2, accept=TABLE)).json
     assert len(table["rows"]) == 5
 
@@ -118,8 +118,8 @@ async def test_a_watch_shows_every_event_in_its_version_and_in_order(cluster: Cl
     await cluster.delete(f"{V1}/second")
     seen += await watch.take(3)
     watch.close()
-    shown = [(event["type"], event["object"]["metadata"]["name"], event["object"]["spec"]) for event in seen]
-    assert shown == [
+    view = [(event["type"], event["object"]["metadata"]["name"], event["object"]["spec"]) for event in seen]
+    assert view == [
         ("ADDED", "first", {"length": 1}),
         ("ADDED", "second", {"length": 2}),
         ("MODIFIED", "first", {"length": 9}),
@@ -145,10 +145,10 @@ async def test_a_service_is_found_by_its_endpoints(cluster: Cluster, webhook: We
     subsets = [{"addresses": [{"ip": "127.0.0.1"}], "ports": [{"port": webhook.port}]}]
     endpoints = {"kind": "Endpoints", "apiVersion": "v1", "metadata": {"name": "converter"}, "subsets": subsets}
     await cluster.plane.store.put(key, json.dumps(endpoints, separators=(",", ":")).encode(), expected=0)
-    found = two_versions(webhook)
+    result = two_versions(webhook)
     place = {"namespace": "default", "name": "converter", "path": "/convert"}
-    found["spec"]["conversion"] = webhook.conversion(service=place)
-    await cluster.define(found)
+    result["spec"]["conversion"] = webhook.conversion(service=place)
+    await cluster.define(result)
     await cluster.made(V1, boat(size=3))
     assert (await cluster.get(f"{V2}/pinnace")).json["spec"] == {"length": 3}
 
@@ -230,8 +230,8 @@ async def test_a_webhook_may_change_labels_but_no_other_metadata(cluster: Cluste
 
 async def test_a_webhook_that_is_down_does_not_keep_its_kind_from_being_deleted(cluster: Cluster) -> None:
     async with serving() as webhook:
-        found = two_versions(webhook)
-    await cluster.define(found)
+        result = two_versions(webhook)
+    await cluster.define(result)
     await cluster.made(V1, boat(size=3))
     reply = await cluster.get(f"{V2}/pinnace")
     assert reply.status == 500
@@ -247,10 +247,10 @@ async def test_a_webhook_that_is_down_does_not_keep_its_kind_from_being_deleted(
 
 async def test_a_webhook_that_another_authority_vouches_for_is_not_believed(cluster: Cluster, webhook: Webhook) -> None:
     async with serving() as stranger:
-        found = two_versions(webhook)
-        client = found["spec"]["conversion"]["webhook"]["clientConfig"]
+        result = two_versions(webhook)
+        client = result["spec"]["conversion"]["webhook"]["clientConfig"]
         client["url"] = f"https://127.0.0.1:{stranger.port}/convert"
-        await cluster.define(found)
+        await cluster.define(result)
         await cluster.made(V1, boat(size=3))
         reply = await cluster.get(f"{V2}/pinnace")
     assert reply.status == 500 and "tls: failed to verify certificate: " in reply.message
@@ -283,7 +283,7 @@ async def test_a_large_answer_is_read_whole(cluster: Cluster, webhook: Webhook) 
     listed = (await cluster.get(V2)).json
     assert [item["spec"]["length"] for item in listed["items"]] == list(range(8))
     assert {len(item["spec"]["name"]) for item in listed["items"]} == {500_000}
-    assert len(webhook.asked) == 1
+    assert len(webhook.requests) == 1
 
 
 # Selectors and columns apply to objects in the version of the request.
@@ -347,14 +347,14 @@ async def test_without_a_webhook_fields_select_what_is_shown(cluster: Cluster) -
 async def test_defaults_are_those_of_the_stored_version(cluster: Cluster, webhook: Webhook, has_webhook: bool) -> None:
     """As on a real server: a default of the version that is asked is for what is written in it."""
     manned = shape(length=NUMBER, size=NUMBER, crew={"type": "integer", "default": 4})
-    found = boats(version("v1", SIZED, storage=True), version("v2", manned))
+    result = boats(version("v1", SIZED, storage=True), version("v2", manned))
     if has_webhook:
-        found["spec"]["conversion"] = webhook.conversion()
-    await cluster.define(found)
+        result["spec"]["conversion"] = webhook.conversion()
+    await cluster.define(result)
     await cluster.made(V1, boat(size=3))
-    shown = {"length": 3} if has_webhook else {"size": 3}
-    assert (await cluster.get(f"{V2}/pinnace")).json["spec"] == shown
-    assert (await cluster.get(V2)).json["items"][0]["spec"] == shown
+    view = {"length": 3} if has_webhook else {"size": 3}
+    assert (await cluster.get(f"{V2}/pinnace")).json["spec"] == view
+    assert (await cluster.get(V2)).json["items"][0]["spec"] == view
     assert "crew" not in (await cluster.made(V2, boat("other", api_version="example.com/v2")))["spec"]
     stored = (await cluster.get(f"{V1}/other")).json
     assert stored["spec"] == {}, "the stored version does not know it"
@@ -395,8 +395,8 @@ async def test_status_and_scale_are_written_in_any_version(cluster: Cluster, web
     assert (await cluster.get(f"{V2}/pinnace/scale")).json["spec"] == {"replicas": 3}
     assert (await cluster.patch(f"{V2}/pinnace/scale", {"spec": {"replicas": 5}})).status == 200
     assert (await cluster.patch(f"{V2}/pinnace/status", {"status": {"count": 2}})).json["spec"] == {"length": 5}
-    shown = (await cluster.get(f"{V1}/pinnace")).json
-    assert (shown["spec"], shown["status"]) == ({"size": 5}, {"count": 2})
+    view = (await cluster.get(f"{V1}/pinnace")).json
+    assert (view["spec"], view["status"]) == ({"size": 5}, {"count": 2})
     assert await stored_version(cluster) == "example.com/v1"
     assert (await cluster.get(f"{V2}/pinnace/scale")).json["status"] == {"replicas": 2}
 

@@ -19,17 +19,17 @@ LEAD = "conversion webhook for example.com/v1, Kind=Boat "
 
 @pytest.fixture
 async def webhook() -> AsyncIterator[Webhook]:
-    async with serving("converter.default.svc") as found:
-        yield found
+    async with serving("converter.default.svc") as result:
+        yield result
 
 
 def answering(**fields: Any) -> Any:
     """Answer with these fields of the response."""
 
     async def answer(review: Object) -> Object:
-        found = await convert(review)
-        found["response"].update(fields)
-        return found
+        result = await convert(review)
+        result["response"].update(fields)
+        return result
 
     return answer
 
@@ -38,17 +38,17 @@ def changing(**fields: Any) -> Any:
     """Answer with an object that has these fields."""
 
     async def answer(review: Object) -> Object:
-        found = await convert(review)
-        found["response"]["convertedObjects"][0].update(fields)
-        return found
+        result = await convert(review)
+        result["response"]["convertedObjects"][0].update(fields)
+        return result
 
     return answer
 
 
 def replacing(answer: Any) -> Any:
     async def send(review: Object) -> Object:
-        found: Object = answer
-        return found
+        result: Object = answer
+        return result
 
     return send
 
@@ -127,10 +127,10 @@ async def test_a_wrong_answer_is_reported_in_the_words_of_kubernetes(
 )
 async def test_wrong_labels_are_reported(cluster: Cluster, webhook: Webhook, labels: Any, message: str) -> None:
     async def relabel(review: Object) -> Object:
-        found = await convert(review)
-        metadata = found["response"]["convertedObjects"][0]["metadata"]
-        found["response"]["convertedObjects"][0]["metadata"] = metadata | {"labels": labels}
-        return found
+        result = await convert(review)
+        metadata = result["response"]["convertedObjects"][0]["metadata"]
+        result["response"]["convertedObjects"][0]["metadata"] = metadata | {"labels": labels}
+        return result
 
     await cluster.define(two_versions(webhook))
     await cluster.made(V1, boat(size=3))

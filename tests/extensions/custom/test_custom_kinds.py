@@ -45,26 +45,26 @@ async def test_a_switch_that_was_a_number_is_another_generation_and_another_mana
 
 
 async def test_a_definition_says_that_its_names_are_accepted_and_that_it_is_established(cluster: Cluster) -> None:
-    told = await cluster.define(boats(names={"shortNames": ["bt"]}))
-    assert told["status"]["acceptedNames"] == {
+    message = await cluster.define(boats(names={"shortNames": ["bt"]}))
+    assert message["status"]["acceptedNames"] == {
         "plural": "boats",
         "singular": "boat",
         "shortNames": ["bt"],
         "kind": "Boat",
         "listKind": "BoatList",
     }
-    assert [condition["reason"] for condition in told["status"]["conditions"]] == [
+    assert [condition["reason"] for condition in message["status"]["conditions"]] == [
         "NoConflicts",
         "InitialNamesAccepted",
     ]
-    assert told["status"]["storedVersions"] == ["v1"]
+    assert message["status"]["storedVersions"] == ["v1"]
 
 
 async def test_names_that_are_in_use_are_refused_until_they_are_free(cluster: Cluster) -> None:
     await cluster.define(boats(names={"shortNames": ["b"]}))
     await cluster.made(DEFINITIONS, definition("barges", "Barge", names={"shortNames": ["b"]}))
-    told = await cluster.status_of("barges.example.com", lambda status: condition(status, "NamesAccepted", "False"))
-    conflict = condition(told["status"], "NamesAccepted", "False")
+    stated = await cluster.status_of("barges.example.com", lambda status: condition(status, "NamesAccepted", "False"))
+    conflict = condition(stated["status"], "NamesAccepted", "False")
     assert conflict is not None
     assert (conflict["reason"], conflict["message"]) == ("ShortNamesConflict", '"b" is already in use')
     assert (await cluster.get("/apis/example.com/v1/barges")).status == 404
@@ -170,13 +170,13 @@ async def test_generation_grows_with_anything_but_metadata_and_status(cluster: C
     labelled = await cluster.patch(target, {"metadata": {"labels": {"a": "b"}}})
     assert labelled.json["metadata"]["generation"] == 1
     assert (await cluster.patch(target, {"spec": {"size": 2}})).json["metadata"]["generation"] == 2
-    told = await cluster.patch(
+    message = await cluster.patch(
         f"{target}/status", {"metadata": {"labels": {"c": "d"}}, "spec": {"size": 9}, "status": {"afloat": True}}
     )
-    assert told.json["status"] == {"afloat": True}
-    assert told.json["spec"] == {"size": 2}
-    assert told.json["metadata"]["labels"] == {"a": "b"}
-    assert told.json["metadata"]["generation"] == 2
+    assert message.json["status"] == {"afloat": True}
+    assert message.json["spec"] == {"size": 2}
+    assert message.json["metadata"]["labels"] == {"a": "b"}
+    assert message.json["metadata"]["generation"] == 2
     assert (await cluster.patch(target, {"status": {"afloat": False}})).json["status"] == {"afloat": True}
 
 
@@ -188,8 +188,8 @@ async def test_a_replacement_must_say_what_it_has_seen_of_the_object_and_of_its_
         assert reply.status == 422
         assert "metadata.resourceVersion: Invalid value: 0: must be specified for an update" in reply.message
     seen = (await cluster.get(f"{BOATS}/pinnace")).json
-    told = await cluster.put(f"{BOATS}/pinnace/status", {**seen, "status": {"afloat": True}})
-    assert (told.status, told.json["status"]) == (200, {"afloat": True})
+    message = await cluster.put(f"{BOATS}/pinnace/status", {**seen, "status": {"afloat": True}})
+    assert (message.status, message.json["status"]) == (200, {"afloat": True})
 
 
 async def test_without_a_status_of_its_own_status_is_a_field_as_any_other(cluster: Cluster) -> None:
@@ -208,14 +208,14 @@ async def test_a_scale_is_read_and_written_where_the_definition_says(cluster: Cl
     await cluster.define(boats(version(schema=fields, subresources=paths)))
     await cluster.made(BOATS, boat(crew={"number": 3}))
     await cluster.patch(f"{BOATS}/pinnace/status", {"status": {"aboard": 2, "who": "role=sailor"}})
-    shown = (await cluster.get(f"{BOATS}/pinnace/scale")).json
-    assert (shown["kind"], shown["spec"], shown["status"]) == (
+    view = (await cluster.get(f"{BOATS}/pinnace/scale")).json
+    assert (view["kind"], view["spec"], view["status"]) == (
         "Scale",
         {"replicas": 3},
         {"replicas": 2, "selector": "role=sailor"},
     )
-    shown["spec"]["replicas"] = 7
-    assert (await cluster.put(f"{BOATS}/pinnace/scale", shown)).json["spec"] == {"replicas": 7}
+    view["spec"]["replicas"] = 7
+    assert (await cluster.put(f"{BOATS}/pinnace/scale", view)).json["spec"] == {"replicas": 7}
     assert (await cluster.get(f"{BOATS}/pinnace")).json["spec"]["crew"] == {"number": 7}
     assert (await cluster.get(f"{BOATS}/pinnace")).json["metadata"]["generation"] == 2
     applied = {
@@ -258,8 +258,8 @@ async def test_scaling_does_not_take_defaults(cluster: Cluster) -> None:
 
 async def test_compiled_parts_of_replaced_kinds_are_dropped(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "_LOOKED_THROUGH", 8)
-    found = boats()
-    await cluster.define(found)
+    result = boats()
+    await cluster.define(result)
     seen: list[weakref.ref[resources.Resource]] = []
     for number in range(40):
         present = (await cluster.get(f"{DEFINITIONS}/boats.example.com")).json
@@ -386,8 +386,8 @@ async def test_a_version_that_is_no_longer_served_is_gone(cluster: Cluster) -> N
 
 
 async def test_a_deprecated_version_says_so(cluster: Cluster) -> None:
-    told = version("v1beta1", deprecated=True)
-    await cluster.define(boats(told, version("v1")))
+    message = version("v1beta1", deprecated=True)
+    await cluster.define(boats(message, version("v1")))
     reply = await cluster.get("/apis/example.com/v1beta1/boats")
     assert reply.header("warning") == ['299 - "example.com/v1beta1 Boat is deprecated"']
 

@@ -25,11 +25,11 @@ async def test_a_definition_waits_for_objects_that_finalizers_hold(cluster: Clus
     deleted = await cluster.delete(TARGET)
     assert deleted.json["kind"] == "CustomResourceDefinition"
     assert condition(deleted.json["status"], "Terminating")
-    told = await cluster.status_of(
+    message = await cluster.status_of(
         "boats.example.com",
         lambda status: (condition(status, "Terminating") or {}).get("reason") == "InstanceDeletionInProgress",
     )
-    assert told["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
+    assert message["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
     await cluster.gone(f"{BOATS}/free")
     async with asyncio.timeout(60):  # The deletions go on side by side.
         while "deletionTimestamp" not in (await cluster.get(f"{BOATS}/pinnace")).json["metadata"]:
@@ -59,8 +59,8 @@ async def test_a_definition_of_one_of_kubernetes_own_groups_needs_approval(clust
     entitled = definition("barges", "Barge", group="example.k8s.io")
     refused = await cluster.post(DEFINITIONS, entitled)
     assert refused.status == 422 and "metadata.annotations[api-approved.kubernetes.io]: Required" in refused.message
-    told = await cluster.define(definition("barges", "Barge", group="example.k8s.io", metadata=ENTITLED))
-    assert condition(told["status"], "KubernetesAPIApprovalPolicyConformant")
+    message = await cluster.define(definition("barges", "Barge", group="example.k8s.io", metadata=ENTITLED))
+    assert condition(message["status"], "KubernetesAPIApprovalPolicyConformant")
 
 
 async def test_a_built_in_kind_is_not_replaced(cluster: Cluster) -> None:

@@ -13,7 +13,7 @@ _FORM = (
 
 
 @pytest.mark.parametrize(
-    ("features", "told"),
+    ("features", "message"),
     [
         (["Fast", "Fast/lanes", "Slow"], []),
         (["a.b"], [f'[0]: Invalid value: "a.b": invalid feature name "a.b": {_FORM}']),
@@ -28,9 +28,9 @@ _FORM = (
     ],
     ids=["in order", "no name", "out of order", "too long"],
 )
-def test_features_are_declared_by_name_and_in_order(features: list[str], told: list[str]) -> None:
+def test_features_are_declared_by_name_and_in_order(features: list[str], message: list[str]) -> None:
     node = {"metadata": {"name": "one"}, "spec": {}, "status": {"declaredFeatures": features}}
-    found = [str(cause) for cause in NODE.validate_status(node, node)]
-    assert len(found) == len(told)
-    for cause, words in zip(found, told, strict=True):
+    current = [str(cause) for cause in NODE.validate_status(node, node)]
+    assert len(current) == len(message)
+    for cause, words in zip(current, message, strict=True):
         assert cause.startswith(f"status.declaredFeatures{words}")

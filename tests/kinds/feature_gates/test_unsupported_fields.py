@@ -45,9 +45,9 @@ def object_with(schema: Schema, field: str, seen: frozenset[str] = frozenset()) 
             return name, {name: {}}
         for place, reference, wrapped in values(shape):
             below = schema.resolve(reference)
-            if reference in seen or (found := object_with(below, field, seen | {reference})) is None:
+            if reference in seen or (result := object_with(below, field, seen | {reference})) is None:
                 continue
-            path, value = found
+            path, value = result
             return f"{name}{place}.{path}", {name: wrapped(value)}
     return None
 
@@ -75,8 +75,8 @@ def values(shape: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
 def test_an_object_with_the_field_gets_a_warning_with_its_path_and_the_reason(field: str, reason: str) -> None:
     for minor in reversed(minors()):
         for resource in served(minor):
-            if (found := object_with(resource.schema, field)) is not None:
-                path, obj = found
+            if (result := object_with(resource.schema, field)) is not None:
+                path, obj = result
                 assert resource.warn_unsupported is not None
                 assert resource.warn_unsupported(obj) == [f"{path}: has no effect in this cluster: {reason}"]
                 return

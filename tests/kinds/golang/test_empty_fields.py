@@ -28,10 +28,10 @@ def test_fields_are_written_left_out_or_as_they_were_said() -> None:
     schema = definitions.of_kind(Kind("apps", "v1", "DaemonSet"))
     assert schema is not None
     counts = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
-    said = {"spec": {"minReadySeconds": 0, "revisionHistoryLimit": 0}}
-    Decoders(quantity=canonical, empty_fields=empty_fields.of_type).of(schema)(said)
-    assert "minReadySeconds" not in said["spec"], "Go cannot tell zero from nothing here"
-    assert said["spec"]["revisionHistoryLimit"] == 0, "Go has a pointer here"
+    message = {"spec": {"minReadySeconds": 0, "revisionHistoryLimit": 0}}
+    Decoders(quantity=canonical, empty_fields=empty_fields.of_type).of(schema)(message)
+    assert "minReadySeconds" not in message["spec"], "Go cannot tell zero from nothing here"
+    assert message["spec"]["revisionHistoryLimit"] == 0, "Go has a pointer here"
     assert empty_fields.empty(schema)["status"] == dict.fromkeys(counts, 0)
 
 

@@ -90,15 +90,15 @@ def test_ephemeral_containers_have_no_devices() -> None:
 
 
 def test_the_pods_addresses_come_before_those_of_its_host() -> None:
-    found = errors_of({"podIPs": [{"ip": "a"}, {"ip": "::1"}], "hostIPs": [{"ip": "b"}]})
-    assert [error.partition(" ")[0] for error in found] == [
+    errs = errors_of({"podIPs": [{"ip": "a"}, {"ip": "::1"}], "hostIPs": [{"ip": "b"}]})
+    assert [error.partition(" ")[0] for error in errs] == [
         "status.podIPs[0]:",
         "status.podIPs:",
         "status.podIPs:",
         "status.hostIPs[0].ip:",
         "status.hostIPs[0]:",
     ]
-    assert "Internal error: failed to check for dual stack with error:invalid IP[0]: a" in found[1]
+    assert "Internal error: failed to check for dual stack with error:invalid IP[0]: a" in errs[1]
 
 
 def _mapped(container: str = "main", resource: str = "example.com/gpu", request: str = "r") -> Object:

@@ -34,8 +34,8 @@ from pinnace.kinds.validation.addresses import (
     ],
 )
 def test_an_address_is_read_with_its_leading_zeros(text: str, address: str | None) -> None:
-    found = sloppy_ip(text)
-    assert (str(found) if found else None) == address
+    result = sloppy_ip(text)
+    assert (str(result) if result else None) == address
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_an_address_is_read_with_its_leading_zeros(text: str, address: str | Non
     ],
 )
 def test_a_range_is_read_whole(text: str, network: str | None) -> None:
-    found = sloppy_cidr(text)
-    assert (str(found[1]) if found else None) == network
+    result = sloppy_cidr(text)
+    assert (str(result[1]) if result else None) == network
 
 
 @given(st.builds(IPv4Address, st.integers(0, 2**32 - 1)) | st.builds(IPv6Address, st.integers(2**64, 2**128 - 1)))

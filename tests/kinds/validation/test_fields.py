@@ -9,7 +9,7 @@ from pinnace.model.typed_objects import Condition
 
 
 def test_a_changed_field_is_shown_as_it_is_printed_in_go() -> None:
-    (err,) = validate_immutable({"name": "b"}, {"name": "a"}, "spec", shown=lambda value: {"Name": value["name"]})
+    (err,) = validate_immutable({"name": "b"}, {"name": "a"}, "spec", view_of=lambda value: {"Name": value["name"]})
     assert str(err) == 'spec: Invalid value: {"Name":"b"}: field is immutable'
 
 

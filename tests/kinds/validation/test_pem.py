@@ -11,7 +11,7 @@ A, B = b"-----BEGIN A-----\nYQ==\n-----END A-----\n", b"-----BEGIN B C-----\r\nk
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "actual"),
     [
         (b"", []),
         (A, [(b"A", b"YQ==\n")]),
@@ -24,8 +24,8 @@ A, B = b"-----BEGIN A-----\nYQ==\n-----END A-----\n", b"-----BEGIN B C-----\r\nk
     ],
     ids=["empty", "one", "two", "begun twice", "another end", "bad first line", "no end", "one line"],
 )
-def test_blocks_are_found(text: bytes, found: list[tuple[bytes, bytes]]) -> None:
-    assert list(find_blocks(text)) == found
+def test_blocks_are_found(text: bytes, actual: list[tuple[bytes, bytes]]) -> None:
+    assert list(find_blocks(text)) == actual
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,9 @@ def updated(live: Object, by: str, at: str = T2, ownership: Ownership = CONFIG, 
 
 def applied(live: Object | None, config: Object, by: str, at: str = T2, force: bool = False, **other: Any) -> Object:
     before = copy.deepcopy((live, config))
-    found = apply(live, config, other.pop("ownership", CONFIG), manager=by, now=at, force=force)
+    result = apply(live, config, other.pop("ownership", CONFIG), manager=by, now=at, force=force)
     assert (live, config) == before
-    return found
+    return result
 
 
 def owners(obj: Object) -> dict[str, Any]:
@@ -456,10 +456,10 @@ def test_after_any_writes_every_entry_is_owned_by_those_who_last_set_it(
         for key, value in data.items():
             owned[key] = {me} if values.get(key) != value else owned[key] | {me}
             values[key] = value
-    found: dict[str, set[tuple[str, str]]] = {key: set() for key in live["data"]}
+    by_name: dict[str, set[tuple[str, str]]] = {key: set() for key in live["data"]}
     for entry in live["metadata"].get("managedFields", []):
         for element in entry["fieldsV1"].get("f:data", {}):
             if element != ".":
-                found[element[2:]].add((entry["operation"], entry["manager"]))
+                by_name[element[2:]].add((entry["operation"], entry["manager"]))
     assert live["data"] == values
-    assert found == owned
+    assert by_name == owned

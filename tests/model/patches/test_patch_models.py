@@ -73,12 +73,12 @@ def test_operations_on_a_list_do_what_python_does(items: list[int], operations: 
     before = copy.deepcopy(document)
     is_done = all(plainly(expected, operation) for operation in operations)
     try:
-        found = json_patch(document, [wire(operation) for operation in operations])
+        result = json_patch(document, [wire(operation) for operation in operations])
     except PatchRefused:
         assert not is_done
     else:
         assert is_done
-        assert found == {"items": expected, "rest": {"a": 1}}
+        assert result == {"items": expected, "rest": {"a": 1}}
     assert document == before
 
 
@@ -132,7 +132,7 @@ def test_items_are_merged_by_their_names(
     merged = strategic_merge_patch(document, patch, POD)
     assert (document, patch) == before
     # Items that are new keep their nulls, here as on a real server, until they are read as what they are.
-    found = {item.pop("name"): without_nulls(item) for item in copy.deepcopy(merged["spec"]["containers"])}
+    by_name = {item.pop("name"): without_nulls(item) for item in copy.deepcopy(merged["spec"]["containers"])}
 
     expected = {
         name: without_nulls({**live.get(name, {}), **change.get(name, {})})
@@ -142,8 +142,8 @@ def test_items_are_merged_by_their_names(
         name: without_nulls({**live_settings.get(name, {}), **change_settings.get(name, {})})
         for name in live_settings.keys() | change_settings.keys()
     }
-    main = found.pop("main")
-    assert found == expected
+    main = by_name.pop("main")
+    assert by_name == expected
     assert {item["name"]: without_nulls({"value": item.get("value")}) for item in main.get("env", [])} == settings
     assert main.get("command") == commands[1]
 
@@ -153,8 +153,8 @@ def test_finalizers_are_a_set(live: set[str], added: list[str], removed: set[str
     assert POD is not None
     document = {"metadata": {"finalizers": sorted(live)}}
     patch: dict[str, Any] = {"metadata": {"finalizers": added, "$deleteFromPrimitiveList/finalizers": sorted(removed)}}
-    found = strategic_merge_patch(document, patch, POD)["metadata"]["finalizers"]
-    assert sorted(found) == sorted((live - removed) | set(added))
+    result = strategic_merge_patch(document, patch, POD)["metadata"]["finalizers"]
+    assert sorted(result) == sorted((live - removed) | set(added))
 
 
 @given(kept=st.sets(st.sampled_from(["type", "rollingUpdate"])))
@@ -162,5 +162,5 @@ def test_only_the_keys_that_are_retained_stay(kept: set[str]) -> None:
     assert DEPLOYMENT is not None
     live = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}
     patch = {"spec": {"strategy": {"$retainKeys": sorted(kept)}}}
-    found = strategic_merge_patch({"spec": {"strategy": live}}, patch, DEPLOYMENT)["spec"]["strategy"]
-    assert found == {key: value for key, value in live.items() if key in kept}
+    result = strategic_merge_patch({"spec": {"strategy": live}}, patch, DEPLOYMENT)["spec"]["strategy"]
+    assert result == {key: value for key, value in live.items() if key in kept}

@@ -24,10 +24,10 @@ class _FarServer(asyncio.DatagramProtocol):
 
     def connection_made(self, transport: asyncio.DatagramTransport) -> None:  # type: ignore[override]
         self.transport = transport
-        self.asked = 0
+        self.request_count = 0
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        self.asked += 1
+        self.request_count += 1
         answer = data[2:3] + bytes((ResponseCode.NAME_ERROR | 0x80,))
         self.transport.sendto(b"\0\0" + bytes((0x81,)) + answer[1:] + data[4:], addr)
         self.transport.sendto(data[:2] + bytes((0x81,)) + answer[1:] + data[4:], addr)
@@ -63,9 +63,9 @@ async def test_foreign_names_go_to_the_machines_servers(far: tuple[_FarServer, i
     server, port = far
     upstream = DnsUpstream(["127.0.0.1"], port=port)
     assert await _ask(upstream, "example.com") == ResponseCode.NAME_ERROR
-    assert server.asked == 1
+    assert server.request_count == 1
     assert await _ask(upstream, "web.default.svc.cluster.local") == ResponseCode.NO_ERROR
-    assert server.asked == 1
+    assert server.request_count == 1
 
 
 async def test_foreign_names_are_refused_without_egress() -> None:

@@ -32,13 +32,13 @@ class SlowFollower(NoFollower):
 
     def __init__(self) -> None:
         self.pods: list[Key] = []
-        self.asked, self.allowed = asyncio.Event(), asyncio.Event()
+        self.requested, self.allowed = asyncio.Event(), asyncio.Event()
 
     def on_start(self, pod: Key, addresses: Sequence[str]) -> None:
         self.pods.append(pod)
 
     async def protect(self) -> None:
-        self.asked.set()
+        self.requested.set()
         await self.allowed.wait()
 
 
@@ -59,7 +59,7 @@ async def test_a_pod_has_no_network_before_it_is_protected() -> None:
         follower = SlowFollower()
         runtime.follow_addresses(follower)
         await pods.create_pod("client", ["sleep", "1000"])
-        await follower.asked.wait()
+        await follower.requested.wait()
         (sandbox,) = await runtime.sandboxes()
         assert follower.pods == [Key("default", "client")]
         assert not await _has_link(pods, sandbox.id)

@@ -58,8 +58,8 @@ async def test_no_pod_reaches_another_past_the_node_and_its_policies() -> None:
 
         async def address() -> str:
             lines = (await pods.run("server", "cat", "/proc/net/if_inet6"))[1].splitlines()
-            (found,) = [line.split()[0] for line in lines if line.startswith("fe80")] or [""]
-            return str(IPv6Address(int(found, 16))) if found else ""
+            (result,) = [line.split()[0] for line in lines if line.startswith("fe80")] or [""]
+            return str(IPv6Address(int(result, 16))) if result else ""
 
         async def is_served() -> bool:
             own = await address()

@@ -43,10 +43,10 @@ def test_a_pod_has_a_limited_number_of_rules_and_drops_the_rest(
 @given(st.lists(st.tuples(st.integers(0, 63), st.integers(26, 32))))
 def test_a_block_without_its_exceptions_is_every_other_address(holes: list[tuple[int, int]]) -> None:
     exceptions = [str(ip_network((f"192.0.2.{address}", length), strict=False)) for address, length in holes]
-    found = [address for first, last in _subtract("192.0.2.0/26", exceptions) for address in range(first, last + 1)]
+    result = [address for first, last in _subtract("192.0.2.0/26", exceptions) for address in range(first, last + 1)]
     networks = [ip_network(text) for text in exceptions]
     block = ip_network("192.0.2.0/26")
-    assert found == [
+    assert result == [
         int(address) for address in block if not any(IPv4Address(int(address)) in network for network in networks)
     ]
 

@@ -49,8 +49,8 @@ async def test_a_service_without_endpoints_refuses_connections_at_once(pods: Pod
     await pods.start_client()
     node_port = service["spec"]["ports"][0]["nodePort"]
     for place in (service["spec"]["clusterIP"], f"10.244.0.1:{node_port}"):
-        found = await pods.fetch("client", f"http://{place}/")
-        assert found.startswith("curl 7"), f"{place} is refused, without a time-out: {found}"
+        result = await pods.fetch("client", f"http://{place}/")
+        assert result.startswith("curl 7"), f"{place} is refused, without a time-out: {result}"
 
 
 async def test_of_two_services_that_want_one_port_the_second_is_refused_or_waits(pods: PodCluster) -> None:

@@ -109,9 +109,9 @@ async def test_the_machine_reaches_a_service_of_ipv6_alone_through_its_load_bala
             return str(page.read().decode())
 
     async def answers() -> str:
-        found = await pods.client.get("v1/Service", "web", namespace="default")
-        assert [ip_address(address).version for address in found["spec"]["clusterIPs"]] == [6]
-        for ingress in (found["status"].get("loadBalancer") or {}).get("ingress") or ():
+        obj = await pods.client.get("v1/Service", "web", namespace="default")
+        assert [ip_address(address).version for address in obj["spec"]["clusterIPs"]] == [6]
+        for ingress in (obj["status"].get("loadBalancer") or {}).get("ingress") or ():
             with contextlib.suppress(OSError):
                 return await asyncio.to_thread(fetch, ingress["ip"])
         return ""

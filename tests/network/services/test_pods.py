@@ -129,12 +129,12 @@ async def test_the_machine_reaches_node_ports_and_load_balancers_on_loopback(pod
     node_port = service["spec"]["ports"][0]["nodePort"]
 
     async def ingress() -> bool:
-        found = await pods.client.get("v1/Service", "web", namespace="default")
-        return bool(found["status"]["loadBalancer"].get("ingress"))
+        obj = await pods.client.get("v1/Service", "web", namespace="default")
+        return bool(obj["status"]["loadBalancer"].get("ingress"))
 
     await pods.until(ingress)
-    found = await pods.client.get("v1/Service", "web", namespace="default")
-    balancer = found["status"]["loadBalancer"]["ingress"][0]["ip"]
+    obj = await pods.client.get("v1/Service", "web", namespace="default")
+    balancer = obj["status"]["loadBalancer"]["ingress"][0]["ip"]
     assert balancer.startswith("127.")
     for place in (f"127.0.0.1:{node_port}", f"{balancer}:8088"):
 

@@ -155,8 +155,8 @@ def test_each_family_of_a_service_leads_to_endpoints_of_its_own() -> None:
     dual = service("web", ports=ports, clusterIPs=["10.96.0.7", "fd00:10:96::7"], externalIPs=["fd00::1", "192.0.2.1"])
     four = endpoint_slice("web", [endpoint("10.244.0.5")])
     six = endpoint_slice("web", [endpoint("fd00:10:244::5")], "web-2", addressType="IPv6")
-    found = table_of([dual], [four, six], node="here")
-    assert {(frontend.address, frontend.port): backends.endpoints for frontend, backends in found.items()} == {
+    result = table_of([dual], [four, six], node="here")
+    assert {(frontend.address, frontend.port): backends.endpoints for frontend, backends in result.items()} == {
         ("10.96.0.7", 80): (("10.244.0.5", 8080),),
         ("192.0.2.1", 80): (("10.244.0.5", 8080),),
         ("0.0.0.0", 30080): (("10.244.0.5", 8080),),
@@ -176,9 +176,9 @@ def test_a_load_balancer_on_loopback_leads_to_endpoints_of_ipv6_if_there_are_no_
         endpoint_slice("web", [endpoint("fd00:10:244::5")], "web-6", addressType="IPv6"),
         endpoint_slice("web", [endpoint("10.244.0.5")], "web-4"),
     ]
-    found = table_of([six], slices, node="here")
+    result = table_of([six], slices, node="here")
     by_address = {
-        frontend.address: [endpoint.address for endpoint in backends.endpoints] for frontend, backends in found.items()
+        frontend.address: [endpoint.address for endpoint in backends.endpoints] for frontend, backends in result.items()
     }
     if len(families) == 1:
         assert by_address == {"fd00:10:96::7": ["fd00:10:244::5"], "127.64.0.9": ["fd00:10:244::5"]}
@@ -257,8 +257,8 @@ def test_a_service_has_a_limited_number_of_external_addresses_and_ports() -> Non
     ports = [{"name": f"p{number}", "port": number, "protocol": "TCP"} for number in range(1, 1_001)]
     addresses = [f"192.0.{number // 200}.{number % 200}" for number in range(1_000)]
     targets = [{**port, "port": 8080} for port in ports]
-    found = _table(service("web", ports=ports, externalIPs=addresses), endpoint_slice("web", _TWO, ports=targets))
-    assert len(found) == MOST_EXTERNAL + len(ports)
+    result = _table(service("web", ports=ports, externalIPs=addresses), endpoint_slice("web", _TWO, ports=targets))
+    assert len(result) == MOST_EXTERNAL + len(ports)
 
 
 @pytest.mark.parametrize(

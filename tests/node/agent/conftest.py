@@ -45,10 +45,10 @@ class FixedSignals:
     """Signals of the node that a test sets."""
 
     def __init__(self) -> None:
-        self.found: dict[str, Signal] = {}
+        self.readings: dict[str, Signal] = {}
 
     def read(self) -> dict[str, Signal]:
-        return dict(self.found)
+        return dict(self.readings)
 
 
 class NodeUnderTest(ABC):
@@ -193,14 +193,14 @@ class NodeUnderTest(ABC):
 
     async def until_logs(self, name: str, text: str) -> None:
         """Wait until a running container has printed exactly this."""
-        found = ""
+        result = ""
         try:
             async with asyncio.timeout(60):
-                while found != text:
+                while result != text:
                     await asyncio.sleep(0.01)
-                    found = await self.logs(name)
+                    result = await self.logs(name)
         except TimeoutError:
-            assert found == text
+            assert result == text
 
     async def _is_registered(self) -> bool:
         """Whether pods can start: the node has a lease, and their namespace what each pod mounts."""
@@ -209,8 +209,8 @@ class NodeUnderTest(ABC):
             ("v1/ServiceAccount", "default", "default"),
             ("v1/ConfigMap", "kube-root-ca.crt", "default"),
         )
-        found = [await self.client.get_or_none(kind, name, namespace=namespace) for kind, name, namespace in needed]
-        return None not in found
+        obj = [await self.client.get_or_none(kind, name, namespace=namespace) for kind, name, namespace in needed]
+        return None not in obj
 
 
 class RealNode(NodeUnderTest):

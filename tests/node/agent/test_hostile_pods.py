@@ -25,8 +25,8 @@ def _waits(reason: str) -> Callable[[Object], bool]:
 
 def _state(pod: Object) -> Object:
     statuses = (pod.get("status") or {}).get("containerStatuses") or [{}]
-    found: Object = statuses[0].get("state") or {}
-    return found
+    obj: Object = statuses[0].get("state") or {}
+    return obj
 
 
 def _restarts(pod: Object) -> int:
@@ -51,8 +51,8 @@ def _used_port() -> Iterator[int]:
 
 
 async def _sandbox(node: RealNode, name: str) -> str:
-    (found,) = await node.runtime.sandboxes("default", name)
-    return found.id
+    (result,) = await node.runtime.sandboxes("default", name)
+    return result.id
 
 
 async def _run_missing_command(node: RealNode, name: str) -> None:
@@ -227,9 +227,9 @@ async def test_a_supervisor_that_is_killed_at_any_moment_is_replaced(node: RealN
     await node.create("victim", "sleep 1000", initContainers=[{"name": "i", "image": "host", "command": ["true"]}])
     patterns = {"sandbox": "supervisor.json", "container": "containers/*", "running": "containers/*/status.json"}
     async with asyncio.timeout(60):
-        while not (found := list(runtime.glob(f"pods/*/{patterns[moment]}"))):
+        while not (result := list(runtime.glob(f"pods/*/{patterns[moment]}"))):
             await asyncio.sleep(0)
-    sandbox = found[0].relative_to(runtime / "pods").parts[0]
+    sandbox = result[0].relative_to(runtime / "pods").parts[0]
     with contextlib.suppress(ProcessLookupError):
         os.kill(supervisor_of(runtime, sandbox), signal.SIGKILL)
 

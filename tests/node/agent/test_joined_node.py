@@ -28,15 +28,15 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     environment = os.environ | {"PYTHONPATH": str(Path(pinnace.__file__).parents[1]), "PINNACE_OFFLINE": "1"}
     command = [sys.executable, "-m", "pinnace.cli.main"]
     server = ServerProcess.start(directory, "--data-dir", str(directory / "data"))
-    found = Kubectl(kubectl_binary(), server.await_kubeconfig(), directory, "default")
-    asked = [*command, "token", "create", "--print-join-command", "--kubeconfig", str(server.kubeconfig)]
-    join = subprocess.run(asked, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
+    result = Kubectl(kubectl_binary(), server.await_kubeconfig(), directory, "default")
+    requested = [*command, "token", "create", "--print-join-command", "--kubeconfig", str(server.kubeconfig)]
+    join = subprocess.run(requested, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
     arguments = [*command, *join.split()[1:], "--name", NODE, "--directory", str(directory / "node"), "--stop-pods"]
     with (directory / "node.log").open("wb") as output:
         node = subprocess.Popen(arguments, env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:
-        _await_node(found, directory / "node.log")
-        yield found
+        _await_node(result, directory / "node.log")
+        yield result
     finally:
         node.terminate()
         node.wait(60)
@@ -64,9 +64,9 @@ def test_a_caller_without_permission_is_refused(kubectl: Kubectl, tmp_path: Path
     port = kubectl(f"get node {NODE} -o jsonpath={{.status.daemonEndpoints.kubeletEndpoint.Port}}")
     pair = kubectl.kubeconfig.parent / "node" / "pki" / "kubelet-client-current.pem"
     for options, code in (([], "401"), (["--cert", str(pair), "--key", str(pair)], "403")):
-        asked = [need("curl"), "-sk", "-o", str(tmp_path / "body"), "-w", "%{http_code}", *options]
+        command = [need("curl"), "-sk", "-o", str(tmp_path / "body"), "-w", "%{http_code}", *options]
         done = subprocess.run(
-            [*asked, f"https://127.0.0.1:{port}/stats/summary"], capture_output=True, text=True, timeout=60
+            [*command, f"https://127.0.0.1:{port}/stats/summary"], capture_output=True, text=True, timeout=60
         )
         assert done.stdout == code
 
@@ -76,14 +76,14 @@ def test_a_node_joins_a_cluster_without_nodes_by_the_kubeconfig_of_an_administra
     kubectl_binary()
     environment = os.environ | {"PYTHONPATH": str(Path(pinnace.__file__).parents[1]), "PINNACE_OFFLINE": "1"}
     server = ServerProcess.start(tmp_path, "--data-dir", str(tmp_path / "data"), "--no-node")
-    asked = Kubectl(kubectl_binary(), server.await_kubeconfig(), tmp_path, "default")
+    request = Kubectl(kubectl_binary(), server.await_kubeconfig(), tmp_path, "default")
     command = [sys.executable, "-m", "pinnace.cli.main", "node", "--kubeconfig", str(server.kubeconfig)]
     arguments = [*command, "--name", NODE, "--directory", str(tmp_path / "node"), "--stop-pods"]
     with (tmp_path / "node.log").open("wb") as output:
         node = subprocess.Popen(arguments, env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:
-        _await_node(asked, tmp_path / "node.log")
-        assert asked("logs served") == "hello\n"
+        _await_node(request, tmp_path / "node.log")
+        assert request("logs served") == "hello\n"
     finally:
         node.terminate()
         node.wait(60)

@@ -77,18 +77,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def kubectl(server: ServerProcess, tmp_path: Path) -> Kubectl:
-    found = Kubectl(kubectl_binary(), server.await_kubeconfig(), tmp_path, "default")
-    _await_node(found)
-    return found
+    command = Kubectl(kubectl_binary(), server.await_kubeconfig(), tmp_path, "default")
+    _await_node(command)
+    return command
 
 
 def _command_lines_with(text: str) -> list[str]:
-    found = []
+    results = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             words = (entry / "cmdline").read_bytes().decode(errors="replace")
-            found += [words] if text in words else []
-    return found
+            results += [words] if text in words else []
+    return results
 
 
 def _await_node(kubectl: Kubectl) -> None:
@@ -189,8 +189,8 @@ def test_the_node_serves_statistics_of_its_pods(kubectl: Kubectl) -> None:
     assert pod["containers"][0]["logs"]["usedBytes"] >= 0
     for page, names in _USAGE_PAGES.items():
         text = kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/metrics/{page}")
-        found = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
-        assert names <= found, page
+        result = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
+        assert names <= result, page
         assert 'pod="measured"' in text
     page = kubectl(f"get --raw /api/v1/nodes/{NODE}/proxy/metrics")
     samples = {
@@ -274,8 +274,10 @@ def test_the_node_has_an_identity_of_its_own(kubectl: Kubectl, server: ServerPro
     assert "client-key-data" not in (node / "kubeconfig").read_text()
     pair = node / "pki" / "kubelet-client-current.pem"
     own = Kubectl(kubectl.binary, node / "kubeconfig", tmp_path / "own", "default")
-    said = own(f"auth whoami --client-certificate={pair} --client-key={pair} -o jsonpath={{.status.userInfo.username}}")
-    assert said == f"system:node:{NODE}"
+    message = own(
+        f"auth whoami --client-certificate={pair} --client-key={pair} -o jsonpath={{.status.userInfo.username}}"
+    )
+    assert message == f"system:node:{NODE}"
 
 
 @pytest.mark.parametrize("flags", [["--no-node"], ["--nodes", "1"], ["--no-controllers"]], ids=lambda flags: flags[0])

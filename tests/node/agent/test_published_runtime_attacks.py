@@ -199,10 +199,10 @@ async def _sysctls_with_more(node: RealNode, place: Path) -> None:
         await node.until_event(name, "Invalid argument", reason="FailedCreatePodSandBox")
     assert Path("/proc/sys/kernel/core_pattern").read_bytes() == before
     for name, of_node in (("kernel.shm_rmid_forced", "hostIPC"), ("net.ipv4.tcp_syncookies", "hostNetwork")):
-        found: Object = {"sysctls": [{"name": name, "value": "1"}]}
+        result: Object = {"sysctls": [{"name": name, "value": "1"}]}
         with pytest.raises(errors.Invalid):
-            await node.create("of-node", "true", securityContext=found, **{of_node: True})
-        static = {"metadata": {}, "spec": {"securityContext": found, of_node: True}}  # No API server has checked it.
+            await node.create("of-node", "true", securityContext=result, **{of_node: True})
+        static = {"metadata": {}, "spec": {"securityContext": result, of_node: True}}  # No API server has checked it.
         rejection = check_pod(cast(Pod, static), [], cast(Node, {}), {}, is_static=True)
         assert rejection is not None
         assert rejection.reason == "SysctlForbidden"

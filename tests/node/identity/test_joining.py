@@ -60,8 +60,8 @@ async def _pinnace(*arguments: str, directory: Path) -> str:
 
 async def _user(client: Client) -> tuple[str, list[str]]:
     review = await client.create({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
-    found = review["status"]["userInfo"]
-    return found["username"], found["groups"]
+    current = review["status"]["userInfo"]
+    return current["username"], current["groups"]
 
 
 async def test_a_token_gives_a_certificate_of_the_node(token: BootstrapToken, tmp_path: Path) -> None:

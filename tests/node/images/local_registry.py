@@ -74,9 +74,9 @@ def run_registry(directory: Path, *, needs_password: bool = False) -> Iterator[L
     config.write_text(_CONFIG.format(directory=directory / "data", port=port) + auth)
     process = subprocess.Popen([program, "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        found = LocalRegistry(f"127.0.0.1:{port}", directory / "data")
-        _wait_for(found)
-        yield found
+        result = LocalRegistry(f"127.0.0.1:{port}", directory / "data")
+        _wait_for(result)
+        yield result
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)

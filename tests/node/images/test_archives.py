@@ -30,10 +30,10 @@ async def test_an_archive_is_loaded(
 ) -> None:
     loaded = await images.load(write(IMAGE, tmp_path / "image.tar", "example.com/web:v1"))
     assert [(image.id, list(image.tags)) for image in loaded] == [(digest(IMAGE.configuration), ["example.com/web:v1"])]
-    found = await images.find("example.com/web:v1")
-    assert found is not None
-    assert (found.config.command, found.config.user, found.config.working_directory) == (["serve"], "web", "/srv")
-    root = await images.root_of(found.id)
+    result = await images.find("example.com/web:v1")
+    assert result is not None
+    assert (result.config.command, result.config.user, result.config.working_directory) == (["serve"], "web", "/srv")
+    root = await images.root_of(result.id)
     assert [(path / "etc").iterdir().__next__().name for path in root.layers] == ["upper", "base"]
 
 
@@ -75,8 +75,8 @@ async def test_a_tag_moves_to_the_newer_image(images: Images, tmp_path: Path) ->
     newer = BuiltImage([BASE], {"Cmd": ["newer"]})
     await images.load(IMAGE.write_oci(tmp_path / "one.tar", "example.com/web:v1"))
     await images.load(newer.write_oci(tmp_path / "two.tar", "example.com/web:v1"))
-    found = await images.find("example.com/web:v1")
-    assert found is not None and found.id == digest(newer.configuration)
+    image = await images.find("example.com/web:v1")
+    assert image is not None and image.id == digest(newer.configuration)
     assert len(await images.images()) == 2
 
 
@@ -121,25 +121,25 @@ async def test_a_missing_file_is_named(images: Images, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["host", "busybox", "busybox:1.36", "docker.io/library/busybox:latest"])
 async def test_names_of_the_table_are_this_machine(images: Images, name: str) -> None:
-    found = await images.find(name)
-    assert found is not None
-    root = await images.root_of(found.id)
+    image = await images.find(name)
+    assert image is not None
+    root = await images.root_of(image.id)
     assert root.is_host
     assert root.config.command == ("sh",)
 
 
 async def test_users_add_lines_to_the_table(images: Images, tmp_path: Path) -> None:
     (tmp_path / "images" / "host-images").write_text("# name program command\nexample.com/tool ls ls -l\nother nope\n")
-    found = await images.find("example.com/tool:v3")
-    assert found is not None and (await images.root_of(found.id)).config.command == ["ls", "-l"]
+    image = await images.find("example.com/tool:v3")
+    assert image is not None and (await images.root_of(image.id)).config.command == ["ls", "-l"]
     assert await images.find("other") is None
     assert await images.find("example.com/unknown") is None
 
 
 async def test_a_loaded_image_comes_before_the_table(images: Images, tmp_path: Path) -> None:
     await images.load(IMAGE.write_docker(tmp_path / "image.tar", "busybox:latest"))
-    found = await images.find("busybox")
-    assert found is not None and found.id == digest(IMAGE.configuration)
+    image = await images.find("busybox")
+    assert image is not None and image.id == digest(IMAGE.configuration)
 
 
 async def test_unused_images_go_when_the_disk_is_full(images: Images, tmp_path: Path) -> None:

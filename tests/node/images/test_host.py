@@ -10,10 +10,10 @@ from pinnace.node.images.host import make_programs
 
 
 def test_nslookup_is_a_program_that_needs_no_package(tmp_path: Path) -> None:
-    found = make_programs(tmp_path / "programs")
-    assert found == tmp_path / "programs"
-    assert os.access(found / "nslookup", os.X_OK)
-    done = subprocess.run([found / "nslookup", "127.0.0.1", "8.8.8.8"], capture_output=True, text=True, timeout=60)
+    result = make_programs(tmp_path / "programs")
+    assert result == tmp_path / "programs"
+    assert os.access(result / "nslookup", os.X_OK)
+    done = subprocess.run([result / "nslookup", "127.0.0.1", "8.8.8.8"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, "asks the server in /etc/resolv.conf alone" in done.stderr) == (1, True)
 
 

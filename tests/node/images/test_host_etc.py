@@ -42,9 +42,9 @@ def etc(tmp_path: Path) -> Path:
 
 
 def _files(target: Path) -> set[str]:
-    found = {str(path.relative_to(target)) for path in target.rglob("*") if not path.is_dir() or path.is_symlink()}
+    result = {str(path.relative_to(target)) for path in target.rglob("*") if not path.is_dir() or path.is_symlink()}
     assert not list(target.parent.glob("*.new*"))
-    return found
+    return result
 
 
 PUBLIC = {"passwd", "group", "nsswitch.conf", "ssl/certs/ca.pem", "python3/sitecustomize.py", "localtime"}

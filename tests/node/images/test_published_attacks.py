@@ -66,8 +66,8 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     async with serving(made.registry) as address:
         made.address = address
         yield made
-    found = {path.name: (stat.S_IMODE(path.stat().st_mode), path.read_text()) for path in made.outside.iterdir()}
-    assert found == {"file": (0o600, "kept")}
+    by_name = {path.name: (stat.S_IMODE(path.stat().st_mode), path.read_text()) for path in made.outside.iterdir()}
+    assert by_name == {"file": (0o600, "kept")}
     assert stat.S_IMODE(made.outside.stat().st_mode) == 0o700
     assert {path.name for path in tmp_path.iterdir()} == {"outside", "images"}
 

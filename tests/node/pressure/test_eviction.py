@@ -31,7 +31,7 @@ async def test_a_pod_without_requests_is_evicted_before_one_within_its_request(m
     await memory_node.until_ready("modest")
     await memory_node.until_ready("greedy")
     memory_node.runtime.usage["main"] = ContainerStats(timestamp=0, working_set_bytes=3 << 20)
-    memory_node.signals.found[MEMORY] = _LOW
+    memory_node.signals.readings[MEMORY] = _LOW
     evicted = await memory_node.agent.eviction.check()
     assert evicted is not None
     assert evicted.name == "greedy"
@@ -42,15 +42,15 @@ async def test_a_pod_without_requests_is_evicted_before_one_within_its_request(m
         "Container main was using 3Mi, request is 0, has larger consumption of memory. "
     )
     assert _conditions(pod)["DisruptionTarget"]["reason"] == "TerminationByKubelet"
-    found = await memory_node.client.get("v1/Node", NODE)
-    assert _conditions(found)["MemoryPressure"]["status"] == "True"
+    obj = await memory_node.client.get("v1/Node", NODE)
+    assert _conditions(obj)["MemoryPressure"]["status"] == "True"
     await memory_node.until_ready("modest")
 
 
 async def test_a_node_under_pressure_refuses_pods_without_requests(memory_node: NodeInMemory) -> None:
-    memory_node.signals.found[MEMORY] = _LOW
+    memory_node.signals.readings[MEMORY] = _LOW
     await memory_node.agent.eviction.check()
-    memory_node.signals.found[MEMORY] = _FINE
+    memory_node.signals.readings[MEMORY] = _FINE
     assert await memory_node.agent.eviction.check() is None
     await memory_node.create("best-effort", "sleep 1000", tolerations=[{"operator": "Exists"}])
     pod = await memory_node.until_phase("best-effort", "Failed")
@@ -168,7 +168,7 @@ async def test_measurements_take_a_fiftieth_of_a_core_at_most(tmp_path: Path) ->
 
 async def test_a_pod_of_the_api_is_never_static(memory_node: NodeInMemory) -> None:
     """Any user may write the annotation of static pods, which a node under pressure takes and taints do not concern."""
-    memory_node.signals.found[MEMORY] = _LOW
+    memory_node.signals.readings[MEMORY] = _LOW
     await memory_node.agent.eviction.check()
     annotations = {"kubernetes.io/config.source": "file", "kubernetes.io/config.hash": "x"}
     await memory_node.create(
@@ -183,7 +183,7 @@ async def test_a_pod_of_the_api_is_never_static(memory_node: NodeInMemory) -> No
 async def test_a_healthy_node_evicts_nothing(memory_node: NodeInMemory) -> None:
     await memory_node.create("fine", "sleep 1000")
     await memory_node.until_ready("fine")
-    memory_node.signals.found = {MEMORY: _FINE, NODE_FILES: Signal(50, 100)}
+    memory_node.signals.readings = {MEMORY: _FINE, NODE_FILES: Signal(50, 100)}
     assert await memory_node.agent.eviction.check() is None
     assert memory_node.agent.eviction.pressures() == []
 
@@ -204,6 +204,6 @@ def test_a_threshold_that_is_none_is_refused(text: str) -> None:
 
 
 def test_this_machine_has_signals(tmp_path_factory: pytest.TempPathFactory) -> None:
-    found = MachineSignals(tmp_path_factory.mktemp("node")).read()
-    assert {MEMORY, NODE_FILES} <= set(found)
-    assert all(0 <= resource.available <= resource.capacity for resource in found.values())
+    result = MachineSignals(tmp_path_factory.mktemp("node")).read()
+    assert {MEMORY, NODE_FILES} <= set(result)
+    assert all(0 <= resource.available <= resource.capacity for resource in result.values())

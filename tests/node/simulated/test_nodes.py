@@ -19,8 +19,8 @@ LEASES = "kube-node-lease"
 
 
 def condition(obj: Object, type: str) -> Object:
-    found: Object = next((condition for condition in obj["status"]["conditions"] if condition["type"] == type), {})
-    return found
+    current: Object = next((condition for condition in obj["status"]["conditions"] if condition["type"] == type), {})
+    return current
 
 
 async def test_nodes_are_ready_with_labels_addresses_and_capacity(cluster: Cluster) -> None:

@@ -24,10 +24,10 @@ def rule(effect: str = "NoExecute", **selector: str) -> Object:
 async def report(cluster: Cluster) -> tuple[str, str, str]:
     """Return status, reason and message of the condition of the rule."""
     await cluster.settle()
-    found = await cluster.client.get(RULE, "r")
-    (condition,) = found["status"]["conditions"]
+    obj = await cluster.client.get(RULE, "r")
+    (condition,) = obj["status"]["conditions"]
     assert condition["type"] == "EvictionInProgress"
-    assert condition["observedGeneration"] == found["metadata"]["generation"]
+    assert condition["observedGeneration"] == obj["metadata"]["generation"]
     return condition["status"], condition["reason"], condition["message"]
 
 

@@ -65,12 +65,12 @@ async def test_a_claim_gets_a_device_that_its_selector_accepts_and_the_pod_its_n
     created = await gpus.client.create(pod("p", "large"))
     await gpus.settle()
     assert (await gpus.client.get("v1/Pod", "p"))["spec"]["nodeName"] == "node-1"
-    found = await gpus.client.get(f"{RESOURCE}/ResourceClaim", "large")
-    [result] = found["status"]["allocation"]["devices"]["results"]
+    obj = await gpus.client.get(f"{RESOURCE}/ResourceClaim", "large")
+    [result] = obj["status"]["allocation"]["devices"]["results"]
     assert result == {"request": "gpu", "driver": DRIVER, "pool": "node-1", "device": "gpu0"}
-    [user] = found["status"]["reservedFor"]
+    [user] = obj["status"]["reservedFor"]
     assert user == {"resource": "pods", "name": "p", "uid": created["metadata"]["uid"]}
-    assert "resource.kubernetes.io/delete-protection" in found["metadata"]["finalizers"]
+    assert "resource.kubernetes.io/delete-protection" in obj["metadata"]["finalizers"]
 
 
 async def test_a_search_without_end_is_given_up_after_a_bounded_number_of_comparisons(
@@ -152,8 +152,8 @@ async def bound(cluster: Cluster, name: str) -> bool:
 
 
 async def device_of(cluster: Cluster, name: str) -> Object:
-    found = await cluster.client.get(f"{RESOURCE}/ResourceClaim", name)
-    [result] = found["status"]["allocation"]["devices"]["results"]
+    obj = await cluster.client.get(f"{RESOURCE}/ResourceClaim", name)
+    [result] = obj["status"]["allocation"]["devices"]["results"]
     device: Object = result
     return device
 
@@ -259,16 +259,16 @@ async def test_an_extended_resource_that_a_device_class_stands_for_is_a_claim_of
     await cluster.settle()
     made = await cluster.client.get("v1/Pod", "a")
     assert made["spec"]["nodeName"] == "node-0"
-    [found] = await cluster.client.list(f"{RESOURCE}/ResourceClaim", namespace="default")
-    assert found["metadata"]["name"].startswith("a-extended-resources-")
-    assert found["metadata"]["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
-    [owner] = found["metadata"]["ownerReferences"]
+    [objects] = await cluster.client.list(f"{RESOURCE}/ResourceClaim", namespace="default")
+    assert objects["metadata"]["name"].startswith("a-extended-resources-")
+    assert objects["metadata"]["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
+    [owner] = objects["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", made["metadata"]["uid"], True)
-    assert found["status"]["allocation"]["devices"]["results"][0]["device"] == "gpu0"
-    assert [consumer["uid"] for consumer in found["status"]["reservedFor"]] == [made["metadata"]["uid"]]
+    assert objects["status"]["allocation"]["devices"]["results"][0]["device"] == "gpu0"
+    assert [consumer["uid"] for consumer in objects["status"]["reservedFor"]] == [made["metadata"]["uid"]]
     assert made["status"]["extendedResourceClaimStatus"] == {
         "requestMappings": [{"containerName": "c", "resourceName": resource, "requestName": "container-0-request-0"}],
-        "resourceClaimName": found["metadata"]["name"],
+        "resourceClaimName": objects["metadata"]["name"],
     }
     assert 'scheduler_resourceclaim_creates_total{status="success"} 1' in cluster.managers[0].metrics.text()
     await cluster.client.create(extended_pod("b", resource))
@@ -310,8 +310,8 @@ def attached_slice(node: str) -> Object:
 
 async def report_condition(cluster: Cluster, name: str, condition: str) -> None:
     """Report a condition of the claim's device, as its driver does."""
-    found = await cluster.client.get(f"{RESOURCE}/ResourceClaim", name)
-    [result] = found["status"]["allocation"]["devices"]["results"]
+    obj = await cluster.client.get(f"{RESOURCE}/ResourceClaim", name)
+    [result] = obj["status"]["allocation"]["devices"]["results"]
     reported = {
         "type": condition,
         "status": "True",
@@ -320,8 +320,8 @@ async def report_condition(cluster: Cluster, name: str, condition: str) -> None:
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
     device = {key: result[key] for key in ("driver", "pool", "device")} | {"conditions": [reported]}
-    found["status"]["devices"] = [device]
-    await cluster.client.update_status(found)
+    obj["status"]["devices"] = [device]
+    await cluster.client.update_status(obj)
     await cluster.settle()
 
 
@@ -347,8 +347,8 @@ def waits(cluster: Cluster) -> dict[str, int]:
     """Return the metric of waits for binding conditions: how many there were of each outcome."""
     name = 'scheduler_dra_bindingconditions_allocations_total{profile="default-scheduler",'
     lines = cluster.managers[0].metrics.text().splitlines()
-    found = (line.removeprefix(name).split("} ") for line in lines if line.startswith(name))
-    return {labels: int(float(value)) for labels, value in found}
+    result = (line.removeprefix(name).split("} ") for line in lines if line.startswith(name))
+    return {labels: int(float(value)) for labels, value in result}
 
 
 async def test_a_device_whose_binding_fails_is_deallocated_and_the_pod_tried_again(cluster: Cluster) -> None:
@@ -357,8 +357,8 @@ async def test_a_device_whose_binding_fails_is_deallocated_and_the_pod_tried_aga
     await cluster.advance(11)  # The back-off after the error, and after the deallocation.
     await cluster.advance(11)
     assert not await bound(cluster, "a")
-    found = await cluster.client.get(f"{RESOURCE}/ResourceClaim", "a")
-    assert "devices" not in found["status"], "deallocated, then allocated anew"
+    obj = await cluster.client.get(f"{RESOURCE}/ResourceClaim", "a")
+    assert "devices" not in obj["status"], "deallocated, then allocated anew"
     assert waits(cluster) == {'driver="gpu.example.com",status="failure"': 1}
     await report_condition(cluster, "a", "attached")
     assert await bound(cluster, "a")
@@ -377,8 +377,8 @@ async def test_a_claim_with_admin_access_shares_a_device_in_use(cluster: Cluster
         await cluster.client.create(obj)
     await cluster.settle()
     assert await bound(cluster, "b")
-    found = await device_of(cluster, "watching")
-    assert (found["device"], found["adminAccess"]) == ("gpu0", True)
+    result = await device_of(cluster, "watching")
+    assert (result["device"], result["adminAccess"]) == ("gpu0", True)
 
 
 async def test_the_node_with_the_first_alternative_of_a_list_wins(gpus: Cluster) -> None:

@@ -32,13 +32,13 @@ class Recorder:
     """An extender that answers as a test wants, and keeps what it was asked."""
 
     def __init__(self, **answers: Any) -> None:
-        self.asked: list[tuple[str, Any]] = []
+        self.requests: list[tuple[str, Any]] = []
         self.answers = answers
 
     async def answer(self, request: web.Request) -> web.Response:
         verb = request.match_info["verb"]
         body = await request.json()
-        self.asked.append((verb, body))
+        self.requests.append((verb, body))
         answer = self.answers[verb]
         if isinstance(answer, asyncio.Event):
             await answer.wait()
@@ -76,10 +76,10 @@ async def test_whole_nodes_are_sent_and_refusals_are_kept_with_their_reasons() -
             "FailedAndUnresolvableNodes": {"c": "never"},
         }
     )
-    async with listening(recorder) as url, extenders({"urlPrefix": url, "filterVerb": "filter"}) as called:
-        kept = await called.filter(POD, ["a", "b", "c"])
+    async with listening(recorder) as url, extenders({"urlPrefix": url, "filterVerb": "filter"}) as calls:
+        kept = await calls.filter(POD, ["a", "b", "c"])
     assert (list(kept.names), kept.failed, kept.unresolvable) == (["a"], {"b": "too hot"}, {"c": "never"})
-    [(verb, body)] = recorder.asked
+    [(verb, body)] = recorder.requests
     assert verb == "filter"
     assert body == {
         "Pod": POD,
@@ -96,11 +96,11 @@ async def test_an_extender_with_a_cache_gets_names_and_may_answer_in_any_case() 
         "weight": 3,
         "nodeCacheCapable": True,
     }
-    async with listening(recorder) as url, extenders({"urlPrefix": url, **written}) as called:
-        kept = await called.filter(POD, ["a", "b"])
-        assert await called.prioritize(POD, ["b"]) == {"b": 7 * 3 * 10}
+    async with listening(recorder) as url, extenders({"urlPrefix": url, **written}) as calls:
+        kept = await calls.filter(POD, ["a", "b"])
+        assert await calls.prioritize(POD, ["b"]) == {"b": 7 * 3 * 10}
     assert list(kept.names) == ["b"]
-    assert recorder.asked[0][1]["NodeNames"] == ["a", "b"]
+    assert recorder.requests[0][1]["NodeNames"] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ async def test_an_extender_that_fails_fails_the_pod_unless_it_is_ignorable(
 ) -> None:
     timeout = "200ms" if isinstance(answer, asyncio.Event) else "60s"
     written = {"filterVerb": "filter", "httpTimeout": timeout, "ignorable": ignorable, "nodeCacheCapable": True}
-    async with listening(Recorder(filter=answer)) as url, extenders({"urlPrefix": url, **written}) as called:
+    async with listening(Recorder(filter=answer)) as url, extenders({"urlPrefix": url, **written}) as calls:
         if ignorable:
-            assert list((await called.filter(POD, ["a"])).names) == ["a"]
+            assert list((await calls.filter(POD, ["a"])).names) == ["a"]
         else:
             with pytest.raises(ExtenderError, match=message.replace("(", r"\(")) as error:
-                await called.filter(POD, ["a"])
+                await calls.filter(POD, ["a"])
             assert len(str(error.value)) < 2000, "it becomes the message of a condition"
 
 
@@ -149,12 +149,12 @@ async def test_pods_without_its_resources_are_not_sent_to_an_extender() -> None:
     recorder = Recorder(filter={"NodeNames": []})
     managed = [{"name": "example.com/fpga", "ignoredByScheduler": True}]
     written = {"filterVerb": "filter", "managedResources": managed, "nodeCacheCapable": True}
-    async with listening(recorder) as url, extenders({"urlPrefix": url, **written}) as called:
-        assert list((await called.filter(POD, ["a"])).names) == ["a"]
-        assert recorder.asked == []
+    async with listening(recorder) as url, extenders({"urlPrefix": url, **written}) as calls:
+        assert list((await calls.filter(POD, ["a"])).names) == ["a"]
+        assert recorder.requests == []
         container = {"name": "c", "resources": {"limits": {"example.com/fpga": "1"}}}
         wanting: Any = {**POD, "spec": {"containers": [container]}}
-        assert list((await called.filter(wanting, ["a"])).names) == []
+        assert list((await calls.filter(wanting, ["a"])).names) == []
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ async def test_pods_without_its_resources_are_not_sent_to_an_extender() -> None:
 )
 async def test_scores_of_an_extender_that_fails_are_left_out(answer: Any) -> None:
     written = {"prioritizeVerb": "prioritize", "weight": 1}
-    async with listening(Recorder(prioritize=answer)) as url, extenders({"urlPrefix": url, **written}) as called:
-        assert await called.prioritize(POD, ["a"]) == {}
+    async with listening(Recorder(prioritize=answer)) as url, extenders({"urlPrefix": url, **written}) as calls:
+        assert await calls.prioritize(POD, ["a"]) == {}
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ async def test_the_scheduler_follows_the_filter_and_the_scores_of_an_extender(cl
         await cluster.client.create({**POD, "metadata": {"name": "p"}})
         await cluster.settle()
         assert (await cluster.client.get("v1/Pod", "p"))["spec"]["nodeName"] == "node-2"
-    assert recorder.asked[0][1]["Pod"]["metadata"]["name"] == "p"
+    assert recorder.requests[0][1]["Pod"]["metadata"]["name"] == "p"
 
 
 async def test_a_pod_that_an_extender_refuses_everywhere_waits_with_its_reasons(cluster: Cluster) -> None:
@@ -244,7 +244,7 @@ async def test_an_extender_that_binds_is_asked_to_bind(cluster: Cluster) -> None
         created = await cluster.client.create({**POD, "metadata": {"name": "p"}})
         await cluster.settle()
     expected = {"PodName": "p", "PodNamespace": "default", "PodUID": created["metadata"]["uid"], "Node": "node-0"}
-    assert recorder.asked == [("bind", expected)]
+    assert recorder.requests == [("bind", expected)]
 
 
 @pytest.mark.parametrize("answer", ["silence", [1, 2, 3], 500], ids=["silence", "nonsense", "an error"])

@@ -61,8 +61,8 @@ async def events(cluster: Cluster, reason: str) -> list[Object]:
 
 async def failures(cluster: Cluster) -> list[Object]:
     """Return the events about failed attempts of pods of high priority."""
-    found = await events(cluster, "FailedScheduling")
-    return [event for event in found if event["involvedObject"]["name"].startswith("high")]
+    result = await events(cluster, "FailedScheduling")
+    return [event for event in result if event["involvedObject"]["name"].startswith("high")]
 
 
 async def test_each_pod_takes_the_place_of_three_others_and_is_tried_twice(cluster: Cluster) -> None:
@@ -122,10 +122,10 @@ async def test_a_higher_pod_takes_the_node_that_another_was_nominated_for(cluste
     await cluster.client.create(high("high-second", priority="higher"))
     await cluster.settle()
     await remove(cluster, await leaving(cluster))
-    found = await pods(cluster, "high")
-    assert found["high-second"]["spec"]["nodeName"] == "node-0"
-    assert "nodeName" not in found["high-first"]["spec"]
-    assert "nominatedNodeName" not in found["high-first"]["status"]
+    result = await pods(cluster, "high")
+    assert result["high-second"]["spec"]["nodeName"] == "node-0"
+    assert "nodeName" not in result["high-first"]["spec"]
+    assert "nominatedNodeName" not in result["high-first"]["status"]
 
 
 async def test_a_pod_that_waits_for_victims_goes_to_a_node_that_comes(cluster: Cluster) -> None:
@@ -159,6 +159,6 @@ async def test_a_place_that_the_victims_of_another_pod_leave_is_used_by_a_pod_th
     await cluster.client.delete("v1/Pod", third["metadata"]["name"], namespace="default", grace_seconds=0)
     await remove(cluster, of_large)
     await cluster.advance(2)
-    found = await pods(cluster, "high")
-    assert found["high-large"]["spec"]["nodeName"] == of_large[0]["spec"]["nodeName"]
-    assert found["high-small"]["spec"]["nodeName"] == of_large[0]["spec"]["nodeName"]
+    result = await pods(cluster, "high")
+    assert result["high-large"]["spec"]["nodeName"] == of_large[0]["spec"]["nodeName"]
+    assert result["high-small"]["spec"]["nodeName"] == of_large[0]["spec"]["nodeName"]

@@ -51,12 +51,12 @@ def with_claim(name: str, claim_name: str, **spec: Any) -> Object:
 
 async def place_of(cluster: Cluster, name: str) -> tuple[str, str]:
     """Return the node of a pod and the message of its condition."""
-    found = await cluster.client.get("v1/Pod", name)
-    conditions = (found.get("status") or {}).get("conditions") or ()
+    obj = await cluster.client.get("v1/Pod", name)
+    conditions = (obj.get("status") or {}).get("conditions") or ()
     message = next(
         (condition.get("message", "") for condition in conditions if condition["type"] == "PodScheduled"), ""
     )
-    return found["spec"].get("nodeName", ""), message
+    return obj["spec"].get("nodeName", ""), message
 
 
 async def test_a_claim_gets_the_local_volume_of_the_node_that_its_pod_is_scheduled_to(cluster: Cluster) -> None:

@@ -147,9 +147,9 @@ def test_the_nodes_that_fit_are_those_of_a_plain_model(happened: list[tuple[str,
         for pod in waiting:  # After each event: what is kept from before must have followed it.
             pod["metadata"]["uid"] = "waiting"
             decision = decide(state.pod(pod), state, profile)
-            found = {state.nodes.names[slot] for slot in decision.feasible}
-            assert found == {name for name in model["nodes"] if fits(model, pod, name)}
-            assert bool(decision.node) == bool(found)
+            result = {state.nodes.names[slot] for slot in decision.feasible}
+            assert result == {name for name in model["nodes"] if fits(model, pod, name)}
+            assert bool(decision.node) == bool(result)
 
 
 @settings(max_examples=100, deadline=None)

@@ -103,9 +103,9 @@ PORT = [{"name": "c", "image": "i", "ports": [{"containerPort": 80, "hostPort": 
 def test_the_smallest_change_that_makes_a_pod_fit_is_found(
     obj: Any, nodes: list[Any], pods: list[Any], expected: tuple[str, str]
 ) -> None:
-    found = report(obj, nodes, pods).smallest
-    assert found is not None
-    assert (found[0], str(found[1])) == expected
+    result = report(obj, nodes, pods).smallest
+    assert result is not None
+    assert (result[0], str(result[1])) == expected
 
 
 def test_refused_nodes_have_the_filter_and_its_reason() -> None:

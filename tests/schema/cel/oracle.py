@@ -214,12 +214,12 @@ class _Builder:
         def select(run: Meter) -> Any:
             whole = operand(run)
             run.charge(IDENT_COST)
-            found = find(whole, name)
+            result = find(whole, name)
             if type(whole) is Optional:
-                return found
-            if not found.present:
+                return result
+            if not result.present:
                 raise CelError(f"no such key: {written}")
-            return found.content
+            return result.content
 
         return select
 
@@ -383,10 +383,10 @@ class _Builder:
         find = values.optional_field if is_object else values.select_optional
 
         def select(run: Meter) -> Optional:
-            found = find(operand(run), name)
-            if found.present:
+            result = find(operand(run), name)
+            if result.present:
                 run.charge(IDENT_COST)
-            return found
+            return result
 
         return select
 
@@ -398,10 +398,10 @@ class _Builder:
         cost = 0 if is_path(node.arguments[1]) else IDENT_COST
 
         def index(run: Meter) -> Any:
-            found = find(whole(run), key(run))
-            if type(found) is not Optional or found.present:
+            result = find(whole(run), key(run))
+            if type(result) is not Optional or result.present:
                 run.charge(cost)
-            return found
+            return result
 
         return index
 

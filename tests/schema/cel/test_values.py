@@ -64,9 +64,9 @@ def test_an_expression_gives_what_kubernetes_gives(case: dict[str, Any]) -> None
     ],
 )
 def test_literals_and_precedence_are_read_as_the_language_says(expression: str, value: Any) -> None:
-    found = compile_cel(expression, {}).evaluate()
-    assert found == value
-    assert type(found) is type(value)
+    result = compile_cel(expression, {}).evaluate()
+    assert result == value
+    assert type(result) is type(value)
 
 
 def test_bind_is_known_only_where_it_is_asked_for() -> None:

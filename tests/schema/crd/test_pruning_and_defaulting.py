@@ -229,12 +229,12 @@ def test_time_is_linear_in_the_unknown_fields(place: str) -> None:
     }
 
     def objects(count: int) -> dict[str, Any]:
-        found: dict[str, dict[str, Any]] = {
+        by_name: dict[str, dict[str, Any]] = {
             "spec": {"spec": {f"unknown{number}": 1 for number in range(count)}},
             "list": {"list": [{"unknown": 1} for _ in range(count)]},
             "map": {"map": {f"k{number}": {"unknown": 1} for number in range(count)}},
         }
-        return found[place]
+        return by_name[place]
 
     pruner = PrunerAndDefaulter(schema)
     assert len(pruner.prune_and_default(objects(1_000))) == 1_000

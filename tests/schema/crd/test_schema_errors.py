@@ -27,8 +27,8 @@ def errors_inside(obj: dict[str, Any], path: str) -> list[FieldError]:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=str(number)) for number, case in enumerate(CASES)])
 def test_a_schema_has_the_errors_that_kubernetes_finds(case: dict[str, Any]) -> None:
-    found = validate_schema(case["schema"], "$", has_status=case["hasStatus"], validate_metadata=errors_inside)
-    assert sorted(map(list, found)) == sorted(case["errors"])
+    errs = validate_schema(case["schema"], "$", has_status=case["hasStatus"], validate_metadata=errors_inside)
+    assert sorted(map(list, errs)) == sorted(case["errors"])
 
 
 def holding(**fields: Any) -> dict[str, Any]:
@@ -36,17 +36,17 @@ def holding(**fields: Any) -> dict[str, Any]:
 
 
 def test_the_rules_of_a_default_are_asked_only_if_its_values_are_right() -> None:
-    asked = []
+    command = []
 
     def validate_rule(schema: Any, value: Any, path: str, is_object: bool) -> list[FieldError]:
-        asked.append((value, path, is_object))
+        command.append((value, path, is_object))
         return [FieldError(path, "FieldValueInvalid", "no")]
 
     schema = holding(right={"type": "string", "default": "a"}, wrong={"type": "string", "default": 1})
-    found = validate_schema(schema, "$", validate_rule=validate_rule)
+    errs = validate_schema(schema, "$", validate_rule=validate_rule)
     here = "$.properties[spec].properties[right].default"
-    assert asked == [("a", here, False)]
-    assert [err.field for err in found] == [here, "$.properties[spec].properties[wrong].default"]
+    assert command == [("a", here, False)]
+    assert [err.field for err in errs] == [here, "$.properties[spec].properties[wrong].default"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ PLACES = holding(a={"type": "string"}, m={"type": "object", "additionalPropertie
 
 
 @pytest.mark.parametrize(
-    ("path", "told", "type"),
+    ("path", "message", "type"),
     [
         (".spec.a", "spec.a", "string"),
         (".spec['a']", "spec.a", "string"),
@@ -118,9 +118,9 @@ PLACES = holding(a={"type": "string"}, m={"type": "object", "additionalPropertie
         (".spec.m['k\\'y.z']", "spec.m[k'y.z]", "integer"),
     ],
 )
-def test_a_path_leads_to_a_schema(path: str, told: str, type: str) -> None:
+def test_a_path_leads_to_a_schema(path: str, message: str, type: str) -> None:
     place = place_of(path, PLACES)
-    assert (place.path, place.schema and place.schema["type"]) == (told, type)
+    assert (place.path, place.schema and place.schema["type"]) == (message, type)
 
 
 @pytest.mark.parametrize(

@@ -22,4 +22,4 @@ def samples() -> list[Sample]:
 
 
 def sample(name: str) -> Sample:
-    return next(found for found in samples() if found.name == name)
+    return next(result for result in samples() if result.name == name)

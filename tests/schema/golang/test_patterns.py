@@ -109,7 +109,7 @@ def test_no_pattern_takes_longer_than_its_text_is_long(pattern: str, text: str, 
 
 
 @pytest.mark.parametrize(
-    ("pattern", "text", "found"),
+    ("pattern", "text", "value"),
     [
         ("(a|b)+", "ab-ba", ["ab", "ba"]),
         ("(é|x)*", "ééaé", ["éé", "é"]),
@@ -117,8 +117,8 @@ def test_no_pattern_takes_longer_than_its_text_is_long(pattern: str, text: str, 
         ("(?i)(ä+)+", "ÄäbÄ", ["Ää", "Ä"]),
     ],
 )
-def test_all_matches_are_found_one_by_one(pattern: str, text: str, found: list[str]) -> None:
-    assert [match.group() for match in compile_pattern(pattern).finditer(text)] == found
+def test_all_matches_are_found_one_by_one(pattern: str, text: str, value: list[str]) -> None:
+    assert [match.group() for match in compile_pattern(pattern).finditer(text)] == value
 
 
 @pytest.mark.parametrize(

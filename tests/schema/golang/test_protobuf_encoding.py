@@ -47,11 +47,11 @@ BOATS = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.parametrize("found", samples(), ids=lambda found: found.name)
-def test_an_object_is_written_as_go_writes_it(found: Sample) -> None:
-    if found.name == "a revision with any JSON":
+@pytest.mark.parametrize("actual", samples(), ids=lambda actual: actual.name)
+def test_an_object_is_written_as_go_writes_it(actual: Sample) -> None:
+    if actual.name == "a revision with any JSON":
         pytest.xfail("its JSON has spaces: they are not part of the object")
-    assert encode_answer(found.obj) == found.body
+    assert encode_answer(actual.obj) == actual.body
 
 
 @given(boat=BOATS)

@@ -15,8 +15,8 @@ from pinnace.schema.merge.field_sets import FieldSet
 from pinnace.schema.merge.structure import structure
 
 
-def members(found: FieldSet) -> set[tuple[str, ...]]:
-    return set(field_sets.paths(found))
+def members(actual: FieldSet) -> set[tuple[str, ...]]:
+    return set(field_sets.paths(actual))
 
 
 OWNED = [

@@ -14,15 +14,15 @@ from pinnace.schema.merge.field_sets import FieldSet
 
 elements = st.sampled_from(["f:a", "f:b", 'k:{"n":"x"}', 'v:"y"'])
 paths = st.lists(elements, min_size=1, max_size=4).map(tuple)
-sets = st.lists(paths, max_size=8).map(lambda found: field_sets.of_paths(*found))
+sets = st.lists(paths, max_size=8).map(lambda chosen: field_sets.of_paths(*chosen))
 
 
-def members(found: FieldSet) -> set[tuple[str, ...]]:
-    return set(field_sets.paths(found))
+def members(actual: FieldSet) -> set[tuple[str, ...]]:
+    return set(field_sets.paths(actual))
 
 
-def is_in_one_form(found: FieldSet) -> bool:
-    return all(below != {".": {}} and is_in_one_form(below) for below in found.values())
+def is_in_one_form(actual: FieldSet) -> bool:
+    return all(below != {".": {}} and is_in_one_form(below) for below in actual.values())
 
 
 @given(sets, sets)
@@ -49,7 +49,7 @@ def test_a_set_survives_being_written_and_read(a: FieldSet) -> None:
 
 
 def test_elements_are_written_in_the_order_of_what_they_say() -> None:
-    found = field_sets.sort_fields(
+    result = field_sets.sort_fields(
         {
             'k:{"port":443,"protocol":"TCP"}': {},
             "f:b": {},
@@ -58,14 +58,14 @@ def test_elements_are_written_in_the_order_of_what_they_say() -> None:
             "f:a": {"f:x": {}, ".": {}},
         }
     )
-    assert list(found) == [
+    assert list(result) == [
         "f:a",
         "f:b",
         'k:{"port":80,"protocol":"TCP"}',
         'k:{"port":80,"protocol":"UDP"}',
         'k:{"port":443,"protocol":"TCP"}',
     ]
-    assert list(found["f:a"]) == [".", "f:x"]
+    assert list(result["f:a"]) == [".", "f:x"]
 
 
 TEXTS = st.text(st.sampled_from([*' !"#/a{}:,é\U0001f600', "\\", "\n"]), max_size=4)
@@ -75,18 +75,18 @@ TEXTS = st.text(st.sampled_from([*' !"#/a{}:,é\U0001f600', "\\", "\n"]), max_si
     st.sampled_from(["v:%s", 'k:{"uid":%s}']), st.lists(st.one_of(TEXTS, st.integers(-99, 99)), min_size=3, unique=True)
 )
 def test_many_elements_have_the_order_of_few(form: str, values: list[str | int]) -> None:
-    found: FieldSet = {form % orjson.dumps(value).decode(): {} for value in values}
-    assert field_sets._is_sorted_by_text(sorted(found)) <= (sorted(found) == sorted(found, key=field_sets._order))
+    by_name: FieldSet = {form % orjson.dumps(value).decode(): {} for value in values}
+    assert field_sets._is_sorted_by_text(sorted(by_name)) <= (sorted(by_name) == sorted(by_name, key=field_sets._order))
 
 
 def test_the_order_of_plain_texts_is_that_of_their_elements() -> None:
-    found = [".", *sorted(f'v:"example.com/f{number}"' for number in range(300))]
-    assert field_sets._is_sorted_by_text(found)
-    assert list(field_sets.sort_fields({element: {} for element in reversed(found)})) == found
+    result = [".", *sorted(f'v:"example.com/f{number}"' for number in range(300))]
+    assert field_sets._is_sorted_by_text(result)
+    assert list(field_sets.sort_fields({element: {} for element in reversed(result)})) == result
 
 
 @pytest.mark.parametrize(
-    ("path", "shown"),
+    ("path", "expected"),
     [
         (("f:spec", "f:containers", 'k:{"name":"nginx"}', "f:image"), '.spec.containers[name="nginx"].image'),
         (("f:ports", 'k:{"containerPort":80,"protocol":"TCP"}'), '.ports[containerPort=80,protocol="TCP"]'),
@@ -94,8 +94,8 @@ def test_the_order_of_plain_texts_is_that_of_their_elements() -> None:
         (("f:list", "i:3"), ".list[3]"),
     ],
 )
-def test_paths_are_shown_as_messages_show_them(path: tuple[str, ...], shown: str) -> None:
-    assert field_sets.format_path(path) == shown
+def test_paths_are_shown_as_messages_show_them(path: tuple[str, ...], expected: str) -> None:
+    assert field_sets.format_path(path) == expected
 
 
 @pytest.mark.parametrize("sent", [[], {"f": {}}, {"fa": {}}, {"f:a": 1}, {"k:{": {}}])

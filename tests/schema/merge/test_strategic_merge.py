@@ -36,8 +36,8 @@ def patched(patch: dict[str, Any]) -> dict[str, Any]:
 
 
 def containers(patch: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = patched({"spec": patch})["spec"]["containers"]
-    return found
+    results: list[dict[str, Any]] = patched({"spec": patch})["spec"]["containers"]
+    return results
 
 
 def names(patch: dict[str, Any]) -> str:
@@ -74,10 +74,10 @@ def test_a_list_with_a_merge_key_is_merged_by_it(patch: dict[str, Any], expected
 
 
 def test_items_are_merged_by_their_key_all_the_way_down() -> None:
-    found = containers(
+    result = containers(
         {"containers": [{"name": "a", "command": ["z"], "env": [{"name": "E", **DELETE}, {"name": "F"}]}]}
     )
-    assert found[0] == {"name": "a", "image": "i", "command": ["z"], "env": [{"name": "F"}]}
+    assert result[0] == {"name": "a", "image": "i", "command": ["z"], "env": [{"name": "F"}]}
 
 
 METADATA = [
@@ -188,9 +188,9 @@ def test_merged_lists_hold_what_both_hold_but_for_what_is_deleted(live: str, pat
     original = {"spec": {"containers": [{"name": name} for name in live]}}
     items = [{"name": name, **DELETE} if name in deleted else {"name": name, "image": "p"} for name in patch]
     merged = strategic_merge(original, {"spec": {"containers": items}}, POD)["spec"]["containers"]
-    found = [item["name"] for item in merged]
+    result = [item["name"] for item in merged]
     gone = deleted & set(patch)
-    assert len(found) == len(set(found))
-    assert set(found) == (set(live) | set(patch)) - gone
-    assert [name for name in found if name in patch] == [name for name in patch if name not in gone]
-    assert [name for name in found if name not in patch] == [name for name in live if name not in patch]
+    assert len(result) == len(set(result))
+    assert set(result) == (set(live) | set(patch)) - gone
+    assert [name for name in result if name in patch] == [name for name in patch if name not in gone]
+    assert [name for name in result if name not in patch] == [name for name in live if name not in patch]

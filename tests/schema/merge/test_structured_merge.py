@@ -130,9 +130,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("value", "found"), REFUSED)
-def test_a_value_that_does_not_fit_has_the_messages_of_kubernetes(value: Any, found: list[str]) -> None:
-    assert errs(value, POD) == found
+@pytest.mark.parametrize(("value", "expected"), REFUSED)
+def test_a_value_that_does_not_fit_has_the_messages_of_kubernetes(value: Any, expected: list[str]) -> None:
+    assert errs(value, POD) == expected
 
 
 def test_a_custom_list_whose_item_has_no_key_is_refused() -> None:

@@ -14,9 +14,9 @@ MANY = 20_000
 def test_a_list_of_wrong_values_of_a_large_enum_has_a_bounded_number_of_errors() -> None:
     options = [f"option-{number}" for number in range(MANY)]
     schema = {"type": "array", "items": {"type": "string", "enum": options}}
-    found = explain(schema, [f"wrong-{number}" for number in range(MANY)])
-    assert 0 < len(found) < 20
-    assert sum(len(error.message) for error in found) < 4 << 20
+    result = explain(schema, [f"wrong-{number}" for number in range(MANY)])
+    assert 0 < len(result) < 20
+    assert sum(len(error.message) for error in result) < 4 << 20
 
 
 def test_the_last_of_many_values_is_found_wrong() -> None:

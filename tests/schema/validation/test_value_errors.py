@@ -71,8 +71,8 @@ def test_an_update_is_not_blamed_for_what_it_does_not_touch(change: Any, expecte
     kind, old = RATCHETED["schema"], {"spec": RATCHETED["old"]}
     new = {"spec": {**RATCHETED["old"], **change}}
     PrunerAndDefaulter(kind).prune_and_default(new)
-    found = SchemaValidator(kind).validate_update(new, old)
-    assert sorted(map(list, found)) == expected
+    errs = SchemaValidator(kind).validate_update(new, old)
+    assert sorted(map(list, errs)) == expected
 
 
 LEAVES = (

@@ -181,13 +181,13 @@ async def test_the_former_api_service_is_restored_afterwards(cluster: Cluster) -
 
 
 @pytest.mark.parametrize(
-    ("kind", "backend", "told"),
+    ("kind", "backend", "message"),
     [
         pytest.param(Recipe, object(), "object cannot serve Recipe: it has no get and no list", id="no methods"),
         pytest.param("v1/Pod", Memory(), "cannot be served", id="no class"),
         pytest.param(Scaled, Memory(), "Scaled cannot be scaled", id="a scale"),
     ],
 )
-def test_a_kind_that_cannot_be_served_raises_an_error_at_its_declaration(kind: Any, backend: Any, told: str) -> None:
-    with pytest.raises(TypeError, match=told):
+def test_a_kind_that_cannot_be_served_raises_an_error_at_its_declaration(kind: Any, backend: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
         Operator("kitchen").serves(kind, backend)

@@ -52,8 +52,8 @@ class Direct:
 @pytest.fixture
 async def direct(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Direct]:
     await cluster.run(kitchen())
-    found = await cluster.client.get("apiregistration.k8s.io/v1/APIService", "v1.kitchen.example.com")
-    yield Direct(cluster, found["spec"]["service"]["port"], tmp_path)
+    obj = await cluster.client.get("apiregistration.k8s.io/v1/APIService", "v1.kitchen.example.com")
+    yield Direct(cluster, obj["spec"]["service"]["port"], tmp_path)
 
 
 def proxy(name: str = "front-proxy-client") -> KeyPair:
@@ -61,9 +61,11 @@ def proxy(name: str = "front-proxy-client") -> KeyPair:
 
 
 async def test_a_user_in_headers_of_an_unknown_proxy_is_anonymous(direct: Direct) -> None:
-    status, told = await direct.get(headers=FORGED)
+    status, message = await direct.get(headers=FORGED)
     assert status == 403
-    assert told["message"].startswith('recipes.kitchen.example.com is forbidden: User "system:anonymous" cannot list')
+    assert message["message"].startswith(
+        'recipes.kitchen.example.com is forbidden: User "system:anonymous" cannot list'
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,8 +95,8 @@ async def test_a_client_is_known_by_its_own_certificate(direct: Direct) -> None:
     authority = load_pair(certificates().ca)
     admin = issue(authority, common_name="ann", organizations=("system:masters",), client=True)
     assert (await direct.get(pair=admin))[0] == 200
-    status, told = await direct.get(pair=issue(authority, common_name="ann", client=True))
-    assert (status, 'User "ann"' in told["message"]) == (403, True)
+    status, message = await direct.get(pair=issue(authority, common_name="ann", client=True))
+    assert (status, 'User "ann"' in message["message"]) == (403, True)
 
 
 async def test_a_token_is_shown_to_the_cluster(direct: Direct) -> None:
@@ -102,8 +104,8 @@ async def test_a_token_is_shown_to_the_cluster(direct: Direct) -> None:
     await direct.cluster.client.create(account)
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     answer = await direct.cluster.client.create_below("v1/ServiceAccount", "cook", "token", request)
-    status, told = await direct.get(headers={"Authorization": f"Bearer {answer['status']['token']}"})
-    assert (status, 'User "system:serviceaccount:default:cook"' in told["message"]) == (403, True)
+    status, message = await direct.get(headers={"Authorization": f"Bearer {answer['status']['token']}"})
+    assert (status, 'User "system:serviceaccount:default:cook"' in message["message"]) == (403, True)
     assert (await direct.get(headers={"Authorization": "Bearer nonsense"}))[0] == 401
 
 
@@ -124,8 +126,8 @@ async def test_roles_of_the_cluster_decide_and_count_within_seconds(direct: Dire
     with pytest.raises(errors.Forbidden):
         await ann.get(KIND, "soup")
     headers = {"X-Remote-User": "ann"}
-    status, told = await direct.get(f"{RECIPES}/soup", pair=proxy(), headers=headers)
-    assert (status, told["details"]["name"]) == (403, "soup")
+    status, message = await direct.get(f"{RECIPES}/soup", pair=proxy(), headers=headers)
+    assert (status, message["details"]["name"]) == (403, "soup")
     role["rules"][0]["verbs"] = ["get"]
     await cluster.client.apply(role, force=True)
     await cluster.clock.advance(10)

@@ -117,7 +117,7 @@ async def test_too_many_requests_are_refused_and_the_next_is_served(
     backend.holds = True
     first = asyncio.create_task(_get(cluster))
     async with asyncio.timeout(BOUND):
-        await backend.is_asked.wait()
+        await backend.was_called.wait()
         answer = await cluster.plane.local().request("GET", "/apis/kitchen.example.com/v1/recipes", b"", {})
         assert answer.status == 429
         backend.goes_on.set()
@@ -136,12 +136,12 @@ class _Waiting(Memory):
     def __init__(self) -> None:
         super().__init__()
         self.holds = False
-        self.is_asked = asyncio.Event()
+        self.was_called = asyncio.Event()
         self.goes_on = asyncio.Event()
 
     async def get(self, key: Key) -> object:  # type: ignore[override]
         if self.holds:
-            self.is_asked.set()
+            self.was_called.set()
             await self.goes_on.wait()
         return super().get(key)
 

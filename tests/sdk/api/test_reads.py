@@ -23,8 +23,8 @@ async def test_lists_are_chosen_by_labels_and_fields_and_come_in_pages(client: C
         await client.create(obj)
 
     async def names(query: str) -> list[str]:
-        found = await read(client, f"{ROOT}/recipes?{query}")
-        return [item["metadata"]["name"] for item in found["items"]]
+        result = await read(client, f"{ROOT}/recipes?{query}")
+        return [item["metadata"]["name"] for item in result["items"]]
 
     assert await names("labelSelector=number+in+(1,2)") == ["r1", "r2"]
     assert await names("fieldSelector=spec.dish%3Dbowl") == ["r1", "r3"]
@@ -61,10 +61,10 @@ async def test_a_watch_tells_what_comes_changes_and_goes_and_can_go_on_where_it_
         await client.create(recipe())
         await client.patch(KIND, "soup", {"spec": {"minutes": 3}})
         await client.delete(KIND, "soup")
-        told = [await anext(events) for _ in range(3)]
-    assert [event.type for event in told] == ["ADDED", "MODIFIED", "DELETED"]
-    assert int(told[2].snapshot.version) > int(told[1].snapshot.version)
-    async with aclosing(client.watch(KIND, version=told[0].snapshot.version)) as events:
+        message = [await anext(events) for _ in range(3)]
+    assert [event.type for event in message] == ["ADDED", "MODIFIED", "DELETED"]
+    assert int(message[2].snapshot.version) > int(message[1].snapshot.version)
+    async with aclosing(client.watch(KIND, version=message[0].snapshot.version)) as events:
         assert [(await anext(events)).type for _ in range(2)] == ["MODIFIED", "DELETED"]
 
 
@@ -100,8 +100,8 @@ async def test_bookmarks_say_where_the_beginning_ends_and_how_far_all_is_known(
         while not following.done():
             await cluster.clock.advance(60)
             await asyncio.wait((following,), timeout=0.1)  # It comes over a socket, which no clock of ours moves.
-        told = orjson.loads(following.result())
-        assert (told["type"], told["object"]["metadata"]["resourceVersion"]) == (
+        document = orjson.loads(following.result())
+        assert (document["type"], document["object"]["metadata"]["resourceVersion"]) == (
             "BOOKMARK",
             made["metadata"]["resourceVersion"],
         )
@@ -122,8 +122,8 @@ async def test_tables_and_metadata_are_answered_where_they_are_asked_for(client:
 
 async def test_discovery_and_openapi_describe_the_kind(client: Client) -> None:
     groups = await read(client, "/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
-    found = next(item for item in groups["items"] if item["metadata"]["name"] == "kitchen.example.com")
-    row = found["versions"][0]["resources"][0]
+    result = next(item for item in groups["items"] if item["metadata"]["name"] == "kitchen.example.com")
+    row = result["versions"][0]["resources"][0]
     assert (row["resource"], row["shortNames"], row["scope"]) == ("recipes", ["rcp"], "Namespaced")
     assert row["subresources"][0]["subresource"] == "status"
     v3 = await read(client, f"/openapi/v3{ROOT}")

@@ -27,7 +27,7 @@ class Shop:
     def __init__(self) -> None:
         self.url = ""
         self.dishes: dict[str, Object] = {}
-        self.asked: list[tuple[str, str, int]] = []
+        self.requests: list[tuple[str, str, int]] = []
         """Method, path and answer of every request."""
         self.mood: Answer | None = None
         """Answers instead of the shop."""
@@ -38,7 +38,7 @@ class Shop:
     async def noted(self, request: web.Request, handler: Any) -> web.StreamResponse:
         self.headers = dict(request.headers)
         answer: web.StreamResponse = await (self.mood(request) if self.mood is not None else handler(request))
-        self.asked.append((request.method, request.path_qs, answer.status))
+        self.requests.append((request.method, request.path_qs, answer.status))
         return answer
 
     async def everything(self, request: web.Request) -> web.Response:
@@ -136,7 +136,7 @@ async def test_objects_are_made_read_changed_and_deleted_by_requests(cluster: Cl
 
 
 async def times(backend: RestCollection) -> list[int]:
-    return [found.spec.minutes for found in await backend.list("")]
+    return [result.spec.minutes for result in await backend.list("")]
 
 
 async def test_all_pages_are_listed_and_those_that_have_not_changed_are_not_sent_again(shop: Shop) -> None:
@@ -144,9 +144,9 @@ async def test_all_pages_are_listed_and_those_that_have_not_changed_are_not_sent
     async with closing(dishes(shop)) as backend:
         assert await times(backend) == [5, 5, 5, 5, 5]
         shop.dishes["c"]["time"] = 6
-        shop.asked.clear()
+        shop.requests.clear()
         assert await times(backend) == [5, 5, 6, 5, 5]
-    assert shop.asked == [("GET", "/dishes", 304), ("GET", "/dishes?from=2", 200), ("GET", "/dishes?from=4", 200)]
+    assert shop.requests == [("GET", "/dishes", 304), ("GET", "/dishes?from=2", 200), ("GET", "/dishes?from=4", 200)]
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -258,7 +258,7 @@ def answering(status: int, body: str, headers: dict[str, str] | None = None, *, 
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "headers", "error", "told"),
+    ("status", "body", "headers", "error", "message"),
     [
         (400, "no salt", {}, errors.BadRequest, "refuses it: no salt"),
         (422, '{"detail": "no\\nsalt"}', {}, errors.BadRequest, "refuses it: no salt"),
@@ -278,14 +278,14 @@ def answering(status: int, body: str, headers: dict[str, str] | None = None, *, 
     ids=str,
 )
 async def test_every_answer_to_a_write_has_its_status(
-    shop: Shop, status: int, body: str, headers: dict[str, str], error: type[errors.ApiError], told: str
+    shop: Shop, status: int, body: str, headers: dict[str, str], error: type[errors.ApiError], message: str
 ) -> None:
     shop.mood = answering(status, body, headers)
     async with closing(dishes(shop)) as backend:
         with pytest.raises(error) as refused:
             await backend._update(dish({"name": "soup", "time": 5}))
     assert type(refused.value) is error
-    assert refused.value.message.endswith(told)
+    assert refused.value.message.endswith(message)
     assert refused.value.retry_after == (7 if headers.get("Retry-After") == "7" else 0)
 
 
@@ -302,7 +302,7 @@ ASTRAY = {"Link": '<http://elsewhere.example/dishes>; rel="next"'}
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         ((200, "<html>", {}), "did not answer JSON"),
         ((200, "[]", {}), "should answer an object with a list in 'results'"),
@@ -319,13 +319,13 @@ ASTRAY = {"Link": '<http://elsewhere.example/dishes>; rel="next"'}
     ids=str,
 )
 async def test_an_unexpected_answer_of_the_service_is_reported_with_the_expected_one(
-    shop: Shop, answer: tuple[int, str, dict[str, str]], told: str
+    shop: Shop, answer: tuple[int, str, dict[str, str]], message: str
 ) -> None:
     shop.mood = answering(*answer)
     async with closing(dishes(shop)) as backend:
         with pytest.raises((errors.InternalError, errors.Unavailable)) as refused:
             await backend.list("")
-    assert told in refused.value.message
+    assert message in refused.value.message
 
 
 async def test_a_service_that_is_slow_or_not_there_is_said_without_its_secrets(shop: Shop) -> None:
@@ -345,21 +345,21 @@ async def test_a_service_that_is_slow_or_not_there_is_said_without_its_secrets(s
 
 
 @pytest.mark.parametrize(
-    ("name", "asked"),
+    ("name", "requested"),
     [("a b?c#d%2F", "/dishes/a%20b%3Fc%23d%252F?key=1"), ("..", None), (".", None), ("", None)],
     ids=["strange", "up", "here", "none"],
 )
-async def test_no_name_leads_out_of_the_collection(shop: Shop, name: str, asked: str | None) -> None:
-    asked_for: list[str] = []
+async def test_no_name_leads_out_of_the_collection(shop: Shop, name: str, requested: str | None) -> None:
+    targets: list[str] = []
 
     async def note(request: web.Request) -> web.StreamResponse:
-        asked_for.append(request.raw_path)
+        targets.append(request.raw_path)
         return web.Response(status=404)
 
     shop.mood = note
     async with closing(RestCollection(f"{shop.url}/?key=1")) as backend:
         assert await backend.get(Key("default", name)) is None
-    assert asked_for == ([asked] if asked else [])
+    assert targets == ([requested] if requested else [])
 
 
 async def test_rows_may_be_whole_objects_and_lie_deeper(shop: Shop) -> None:
@@ -377,8 +377,8 @@ async def test_rows_may_be_whole_objects_and_lie_deeper(shop: Shop) -> None:
 
 async def test_the_api_lacks_verbs_that_the_service_has_no_method_for(cluster: Cluster, shop: Shop) -> None:
     await cluster.run(kitchen(dishes(shop, methods=["DELETE"])))
-    found = (await read(cluster.client, ROOT))["resources"][0]
-    assert found["verbs"] == ["delete", "deletecollection", "get", "list", "watch"]
+    result = (await read(cluster.client, ROOT))["resources"][0]
+    assert result["verbs"] == ["delete", "deletecollection", "get", "list", "watch"]
     with pytest.raises(errors.ApiError) as refused:
         await cluster.client.create(recipe())
     assert refused.value.code == 405
@@ -404,24 +404,24 @@ async def test_changes_by_others_are_noticed_by_polling(cluster: Cluster, shop: 
 async def test_changes_by_others_are_reported_after_a_notification(
     cluster: Cluster, shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: asyncio.Queue[Key | None] = asyncio.Queue()
+    message: asyncio.Queue[Key | None] = asyncio.Queue()
 
     async def changes() -> AsyncIterator[Key | None]:
         while True:
-            yield await told.get()
+            yield await message.get()
 
     await cluster.run(kitchen(dishes(shop, changes=changes)))
     async with aclosing(cluster.client.lines(f"{ROOT}/recipes?watch=1")) as lines:
         following = asyncio.ensure_future(anext(lines))
         shop.dishes["soup"] = {"name": "soup", "time": 1}
-        told.put_nowait(Key("default", "soup"))
+        message.put_nowait(Key("default", "soup"))
         assert orjson.loads(await following)["object"]["spec"]["minutes"] == 1
         shop.mood = answering(503, "")
-        told.put_nowait(None)
+        message.put_nowait(None)
         while "cannot watch the backend" not in caplog.text:
             await asyncio.sleep(0)
         shop.mood, shop.dishes = None, {}
-        told.put_nowait(None)
+        message.put_nowait(None)
         following = asyncio.ensure_future(anext(lines))
         while not following.done():
             await cluster.clock.advance(5)
@@ -431,7 +431,7 @@ async def test_changes_by_others_are_reported_after_a_notification(
 
 
 @pytest.mark.parametrize(
-    ("url", "options", "told"),
+    ("url", "options", "message"),
     [
         ("shop/dishes", {}, "is not the URL of a service"),
         ("ftp://shop/dishes", {}, "is not the URL of a service"),
@@ -442,6 +442,6 @@ async def test_changes_by_others_are_reported_after_a_notification(
         ("http://shop", {"timeout": 0}, "within 0 seconds"),
     ],
 )
-def test_an_invalid_service_raises_an_error_at_its_declaration(url: str, options: Object, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_an_invalid_service_raises_an_error_at_its_declaration(url: str, options: Object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         RestCollection(url, **options)

@@ -77,24 +77,24 @@ async def test_a_dry_run_changes_nothing(client: Client) -> None:
 async def test_the_status_is_changed_through_its_own_url_alone(client: Client) -> None:
     made = await client.create({**recipe(), "status": {"cooked": 7}})
     assert made["status"] == {"cooked": 0}
-    told = await client.patch(KIND, "soup", {"spec": {"minutes": 3}, "status": {"cooked": 1}}, subresource="status")
-    assert (told["spec"]["minutes"], told["status"], told["metadata"]["generation"]) == (10, {"cooked": 1}, 1)
+    message = await client.patch(KIND, "soup", {"spec": {"minutes": 3}, "status": {"cooked": 1}}, subresource="status")
+    assert (message["spec"]["minutes"], message["status"], message["metadata"]["generation"]) == (10, {"cooked": 1}, 1)
     kept = await client.patch(KIND, "soup", {"status": {"cooked": 9}, "spec": {"minutes": 4}})
     assert (kept["status"], kept["metadata"]["generation"]) == ({"cooked": 1}, 2)
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         pytest.param({"minutes": 0}, "spec.minutes in body should be greater than or equal to 1", id="schema"),
         pytest.param({"minutes": "x"}, "must be of type integer", id="type"),
         pytest.param({"dish": "dirty"}, 'spec.dish: Invalid value: "dirty": wash it first', id="the class itself"),
     ],
 )
-async def test_an_invalid_object_is_refused_with_the_field(client: Client, spec: Object, told: str) -> None:
+async def test_an_invalid_object_is_refused_with_the_field(client: Client, spec: Object, message: str) -> None:
     with pytest.raises(errors.Invalid) as refused:
         await client.create(recipe(**spec))
-    assert told in refused.value.message
+    assert message in refused.value.message
     assert await client.list(KIND) == []
 
 

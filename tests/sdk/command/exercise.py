@@ -25,8 +25,8 @@ async def exercise(client: Client) -> None:
     server = {"apiVersion": "example.com/v1", "kind": "Server", "metadata": {"name": "web"}}
     await client.create({**server, "spec": {"hostPort": "example.com:81"}})
     async with asyncio.timeout(_SECONDS):
-        async for _, found in client.changes("example.com/v2/Server"):
-            if found.get("status", {}).get("url") == "http://example.com:81":
+        async for _, objects in client.changes("example.com/v2/Server"):
+            if objects.get("status", {}).get("url") == "http://example.com:81":
                 break
     assert (await client.get("example.com/v1/Server", "web"))["spec"] == {"hostPort": "example.com:81"}
     assert (await client.get("v1/ConfigMap", "web"))["data"] == {"url": "http://example.com:81"}
@@ -41,7 +41,7 @@ async def exercise(client: Client) -> None:
 
     rack = {"apiVersion": "racks.example.com/v1", "kind": "Rack", "metadata": {"name": "hall-1"}}
     await client.create({**rack, "spec": {"units": 10}})
-    assert [found["spec"] for found in await client.list("racks.example.com/v1/Rack")] == [{"units": 10}]
+    assert [objects["spec"] for objects in await client.list("racks.example.com/v1/Rack")] == [{"units": 10}]
     await client.delete("racks.example.com/v1/Rack", "hall-1")
 
     values = orjson.loads(await client.read(_METRIC))["items"]

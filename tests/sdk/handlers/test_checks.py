@@ -32,7 +32,7 @@ def named(obj: Thing, *, ctx: Context) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"short_name": ["th"]}, r"Thing: short_name= is no option of a kind; there are group, .*short_names"),
         ({"short_names": "th"}, r"Thing: short_names='th': write a list, \['th'\]"),
@@ -50,8 +50,8 @@ def named(obj: Thing, *, ctx: Context) -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_a_kind_that_no_server_would_take_fails_where_it_is_written(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(NotStructural, match=said):
+def test_a_kind_that_no_server_would_take_fails_where_it_is_written(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(NotStructural, match=message):
         type("Thing", (CustomResource[Spec, None],), {}, **{"group": "example.com", "version": "v1", **options})
 
 
@@ -84,7 +84,7 @@ def test_a_decorator_without_its_kind_says_so(decorator: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (
             {"kind": "Deployment"},
@@ -100,14 +100,14 @@ def test_a_decorator_without_its_kind_says_so(decorator: str) -> None:
     ],
     ids=str,
 )
-def test_kinds_that_are_none_are_refused(options: dict[str, Any], said: str) -> None:
+def test_kinds_that_are_none_are_refused(options: dict[str, Any], message: str) -> None:
     kind = options.pop("kind", Thing)
-    with pytest.raises((TypeError, ValueError), match=said):
+    with pytest.raises((TypeError, ValueError), match=message):
         Operator("things").reconcile(kind, **options)
 
 
 @pytest.mark.parametrize(
-    ("handler", "said"),
+    ("handler", "message"),
     [
         (more, r"@operator.reconcile calls more\(obj, ctx\); the function requires 3 arguments"),
         (named, r"@operator.reconcile calls named\(obj, ctx\), without ctx="),
@@ -115,15 +115,15 @@ def test_kinds_that_are_none_are_refused(options: dict[str, Any], said: str) -> 
     ],
     ids=["too many", "by name", "no function"],
 )
-def test_a_function_that_cannot_be_called_is_refused(handler: Any, said: str) -> None:
+def test_a_function_that_cannot_be_called_is_refused(handler: Any, message: str) -> None:
     operator = Operator("things")
-    with pytest.raises(TypeError, match=said):
+    with pytest.raises(TypeError, match=message):
         operator.reconcile(Thing)(handler)
     assert operator.declarations.reconciles == []
 
 
 @pytest.mark.parametrize(
-    ("decorator", "options", "said"),
+    ("decorator", "options", "message"),
     [
         ("reconcile", {"own": []}, r"operator.reconcile\(own=...\): there is no such option; did you mean owns\?"),
         ("timer", {"seconds": 5, "worker": 1}, r"operator.timer\(worker=...\): .*; did you mean workers\?"),
@@ -131,9 +131,9 @@ def test_a_function_that_cannot_be_called_is_refused(handler: Any, said: str) ->
     ],
 )
 def test_an_option_that_a_decorator_lacks_is_refused_with_the_nearest(
-    decorator: str, options: dict[str, Any], said: str
+    decorator: str, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(TypeError, match=said):
+    with pytest.raises(TypeError, match=message):
         getattr(Operator("things"), decorator)(Thing, **options)
 
 
@@ -166,8 +166,8 @@ def test_every_version_is_made_of_every_other_by_some_steps() -> None:
     operator = Operator("things", kinds=[Thing, Other, Third])
     for old, new in ((Thing, Other), (Other, Third), (Third, Other)):
         operator.convert(old, new)(lambda obj: obj)
-    said = r"^Thing: no function converts Other to Thing: write one under @operator.convert\(Other, Thing\)"
-    with pytest.raises(NotStructural, match=said):
+    message = r"^Thing: no function converts Other to Thing: write one under @operator.convert\(Other, Thing\)"
+    with pytest.raises(NotStructural, match=message):
         operator.crds()
     operator.convert(Other, Thing)(lambda obj: obj)
     assert len(operator.crds()) == 1
@@ -194,7 +194,7 @@ class Another(CustomResource[Spec, None], group="example.com", version="v1"):
 
 
 @pytest.mark.parametrize(
-    ("decorate", "said"),
+    ("decorate", "message"),
     [
         (lambda operator: operator.reconcile(Thing)(swapped), r"the parameter ctx of the function would get the"),
         (
@@ -211,13 +211,13 @@ class Another(CustomResource[Spec, None], group="example.com", version="v1"):
     ],
     ids=["swapped", "old and new", "misspelt class", "another kind", "blocking daemon", "no generator"],
 )
-def test_a_handler_with_wrong_parameters_is_refused_when_it_is_declared(decorate: Any, said: str) -> None:
-    with pytest.raises(TypeError, match=said):
+def test_a_handler_with_wrong_parameters_is_refused_when_it_is_declared(decorate: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
         decorate(Operator("wrong"))
 
 
 @pytest.mark.parametrize(
-    ("decorate", "said"),
+    ("decorate", "message"),
     [
         (lambda operator: operator.reconcile(Thing, owns=["apps/v1/Deploymnt"]), r"did you mean Deployment\?"),
         (lambda operator: operator.on_change("v1/Podd"), r"v1 has no kind Podd; did you mean Pod\?"),
@@ -227,8 +227,8 @@ def test_a_handler_with_wrong_parameters_is_refused_when_it_is_declared(decorate
     ],
     ids=["owned kind", "kind", "field", "workers", "retries"],
 )
-def test_a_wrong_name_or_number_is_refused_when_it_is_declared(decorate: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_wrong_name_or_number_is_refused_when_it_is_declared(decorate: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         decorate(Operator("wrong"))
 
 

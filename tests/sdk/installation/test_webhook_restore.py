@@ -25,10 +25,8 @@ async def test_a_definition_that_was_deleted_meanwhile_is_not_made_anew(cluster:
 
 async def urls_of(cluster: Cluster) -> list[str]:
     """Return the addresses of the operator's webhooks, without their paths."""
-    found = [await cluster.client.get_or_none(kind, "gatekeeper") for kind in (VALIDATING, MUTATING)]
-    webhooks = [
-        webhook for configuration in found if configuration is not None for webhook in configuration["webhooks"]
-    ]
+    obj = [await cluster.client.get_or_none(kind, "gatekeeper") for kind in (VALIDATING, MUTATING)]
+    webhooks = [webhook for configuration in obj if configuration is not None for webhook in configuration["webhooks"]]
     return sorted({webhook["clientConfig"]["url"].rpartition("/")[0] for webhook in webhooks})
 
 

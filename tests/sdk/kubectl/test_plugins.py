@@ -53,8 +53,8 @@ def keys() -> Plugin:
         upper: Annotated[bool, typer.Option("--upper", help="Loudly.")] = False,
     ) -> None:
         """Show the keys of a ConfigMap."""
-        found = await client.get("v1/ConfigMap", name, namespace=client.namespace)
-        print(*(key.upper() if upper else key for key in found.get("data", {})))
+        obj = await client.get("v1/ConfigMap", name, namespace=client.namespace)
+        print(*(key.upper() if upper else key for key in obj.get("data", {})))
 
     return plugin
 
@@ -120,8 +120,8 @@ async def test_completion_asks_the_cluster_that_the_flags_say(cluster: Cluster, 
     for name in ("settings", "secrets", "other"):
         await cluster.client.create(config_map(name))
     plugin = keys()
-    asked = ["--kubeconfig", str(kubeconfig), "se"]
-    assert sorted(await asyncio.to_thread(plugin.completions, asked)) == ["secrets", "settings"]
+    command = ["--kubeconfig", str(kubeconfig), "se"]
+    assert sorted(await asyncio.to_thread(plugin.completions, command)) == ["secrets", "settings"]
     nowhere = ["--kubeconfig", "/nowhere", "se"]
     assert await asyncio.to_thread(plugin.completions, nowhere) == []
     assert await asyncio.to_thread(plugin.completions, ["--up"]) == ["--upper\tLoudly."]
@@ -153,8 +153,8 @@ def test_krew_is_given_an_archive_that_runs_and_a_manifest_that_leads_there(tmp_
     (platform,) = spec["platforms"]
     assert platform["selector"]["matchExpressions"][0]["values"] == ["linux", "darwin"]
     archive = tmp_path / "keys-v1.2.3.tar.gz"
-    shown = subprocess.run(["sha256sum", str(archive)], capture_output=True, text=True, check=True)
-    assert platform["sha256"] == shown.stdout.split()[0]
+    output = subprocess.run(["sha256sum", str(archive)], capture_output=True, text=True, check=True)
+    assert platform["sha256"] == output.stdout.split()[0]
     unpacked = tmp_path / "unpacked"
     shutil.unpack_archive(archive, unpacked)
     assert sorted(path.name for path in unpacked.iterdir()) == ["LICENSE", "keys.py", "kubectl-keys"]

@@ -42,8 +42,8 @@ async def test_two_operators_serve_custom_and_external_metrics_behind_it(multipl
         place = await multiplexed.client.get(SERVICE, f"{version}.custom.metrics.k8s.io")
         assert place["spec"]["service"]["name"] == f"{MULTIPLEXER}-dev"
     assert await values(multiplexed, f"{PODS}/*/mail_depth", labelSelector="app=x") == {"a": "3", "b": "3"}
-    found = await get(multiplexed.client, f"{EXTERNAL}/namespaces/default/pages", labelSelector="printer=two")
-    assert [item["value"] for item in found["items"]] == ["8"]
+    obj = await get(multiplexed.client, f"{EXTERNAL}/namespaces/default/pages", labelSelector="printer=two")
+    assert [item["value"] for item in obj["items"]] == ["8"]
     rows = (await get(multiplexed.client, CUSTOM))["resources"]
     assert [row["name"] for row in rows] == ["pods/mail_depth"]
     assert (await status_of(multiplexed, "mail", "Available", "True"))["reason"] == "Passed"
@@ -98,8 +98,8 @@ async def test_it_does_not_replace_another_metrics_server(cluster: Cluster) -> N
 async def test_a_bad_provider_says_what_is_wrong(multiplexed: Cluster) -> None:
     lost = {**BASE, "metadata": {"name": "lost"}, "spec": provider("lost", external=["x"])["spec"]}
     await multiplexed.client.create(lost)
-    found = await status_of(multiplexed, "lost", "Available", "False")
-    assert "lost" in found["message"]
+    result = await status_of(multiplexed, "lost", "Available", "False")
+    assert "lost" in result["message"]
     await multiplexed.client.delete(PROVIDER, "lost")
 
 

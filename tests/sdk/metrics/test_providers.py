@@ -36,9 +36,9 @@ async def status_of(cluster: Cluster, name: str, type: str, status: str) -> Obje
     """Wait for a condition of a provider."""
     async with asyncio.timeout(60):
         while True:
-            found = condition(await cluster.client.get(PROVIDER, name), type)
-            if found is not None and found["status"] == status:
-                return found
+            stated = condition(await cluster.client.get(PROVIDER, name), type)
+            if stated is not None and stated["status"] == status:
+                return stated
             await asyncio.sleep(0.01)
 
 
@@ -96,8 +96,8 @@ async def test_a_conflict_is_shown_in_the_status_and_an_event(cluster: Cluster) 
     await cluster.run(operator("first", depth=3))
     await cluster.clock.advance(5)
     await cluster.run(operator("second", depth=4, other=5))
-    found = await status_of(cluster, "second", "Conflicted", "True")
-    assert found["message"].startswith("pods/depth is provided by first; rename")
+    result = await status_of(cluster, "second", "Conflicted", "True")
+    assert result["message"].startswith("pods/depth is provided by first; rename")
     assert (await status_of(cluster, "first", "Conflicted", "False"))["reason"] == "NoConflict"
     assert await values(cluster, f"{PODS}/*/depth") == {"a": "3"}
     assert await values(cluster, f"{PODS}/*/other") == {"a": "5"}
@@ -126,8 +126,8 @@ async def test_a_provider_that_is_down_affects_only_its_own_metrics(cluster: Clu
 
 async def test_the_apis_exist_only_while_there_are_providers(cluster: Cluster) -> None:
     async def groups() -> set[str]:
-        found = (await get(cluster.client, "/apis"))["groups"]
-        return {group["name"] for group in found if group["name"].endswith(".metrics.k8s.io")}
+        obj = (await get(cluster.client, "/apis"))["groups"]
+        return {group["name"] for group in obj if group["name"].endswith(".metrics.k8s.io")}
 
     assert await groups() == set()
     await cluster.run(operator("mail", depth=1))

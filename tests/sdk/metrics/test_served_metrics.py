@@ -44,8 +44,8 @@ async def test_answers_have_the_form_of_their_version(cluster: Cluster) -> None:
     about = {"kind": "Pod", "namespace": "default", "name": "a", "apiVersion": "/v1"}
     selector = {"matchLabels": {"queue": "mail"}}
     path = "namespaces/default/pods/*/queue_depth"
-    found = await get(cluster.client, f"{CUSTOM}/{path}", metricLabelSelector="queue=mail")
-    assert found == {
+    obj = await get(cluster.client, f"{CUSTOM}/{path}", metricLabelSelector="queue=mail")
+    assert obj == {
         "kind": "MetricValueList",
         "apiVersion": "custom.metrics.k8s.io/v1beta2",
         "metadata": {},
@@ -59,9 +59,9 @@ async def test_answers_have_the_form_of_their_version(cluster: Cluster) -> None:
             }
         ],
     }
-    found = await get(cluster.client, f"/apis/custom.metrics.k8s.io/v1beta1/{path}")
-    assert found["apiVersion"] == "custom.metrics.k8s.io/v1beta1"
-    assert found["items"] == [
+    obj = await get(cluster.client, f"/apis/custom.metrics.k8s.io/v1beta1/{path}")
+    assert obj["apiVersion"] == "custom.metrics.k8s.io/v1beta1"
+    assert obj["items"] == [
         {
             "describedObject": about,
             "metricName": "queue_depth",
@@ -155,13 +155,13 @@ async def test_external_metrics_belong_to_no_object(cluster: Cluster) -> None:
         return [Sample(5, {"queue": "mail", "in": query.namespace}), Sample(6, {"queue": "print"})]
 
     await cluster.run(operator)
-    found = await get(cluster.client, f"{EXTERNAL}/namespaces/default/messages", labelSelector="queue=mail")
-    assert (found["kind"], found["apiVersion"]) == ("ExternalMetricValueList", "external.metrics.k8s.io/v1beta1")
-    (item,) = found["items"]
+    obj = await get(cluster.client, f"{EXTERNAL}/namespaces/default/messages", labelSelector="queue=mail")
+    assert (obj["kind"], obj["apiVersion"]) == ("ExternalMetricValueList", "external.metrics.k8s.io/v1beta1")
+    (item,) = obj["items"]
     assert (item["metricName"], item["value"]) == ("messages", "5")
     assert item["metricLabels"] == {"queue": "mail", "in": "default"}
-    found = await get(cluster.client, f"{EXTERNAL}/namespaces/default/messages")
-    assert [item["value"] for item in found["items"]] == ["5", "6"]
+    obj = await get(cluster.client, f"{EXTERNAL}/namespaces/default/messages")
+    assert [item["value"] for item in obj["items"]] == ["5", "6"]
 
 
 async def test_a_name_wins_over_a_prefix_and_a_long_prefix_over_a_short_one(cluster: Cluster) -> None:

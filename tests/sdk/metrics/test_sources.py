@@ -24,11 +24,11 @@ class Service:
     def __init__(self) -> None:
         self.answer: Any = {}
         self.status = 200
-        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.requests: list[tuple[str, dict[str, str]]] = []
         self.url = ""
 
     async def handle(self, request: web.Request) -> web.Response:
-        self.asked.append((request.path, dict(request.query)))
+        self.requests.append((request.path, dict(request.query)))
         if isinstance(self.answer, str):
             return web.Response(text=self.answer)
         return web.json_response(self.answer, status=self.status)
@@ -58,13 +58,13 @@ async def test_one_query_of_prometheus_gives_the_values_of_all_pods(cluster: Clu
     operator.metrics.pods("rps", query)
     await cluster.run(operator)
     service.answer = vector(({"pod": "a"}, "1.5"), ({"pod": "b.c"}, "NaN"), ({"pod": "other"}, "9"))
-    found = await get(cluster.client, f"{PODS}/*/rps", metricLabelSelector="code in (500,502),path=shop")
-    (item,) = found["items"]
+    obj = await get(cluster.client, f"{PODS}/*/rps", metricLabelSelector="code in (500,502),path=shop")
+    (item,) = obj["items"]
     assert (item["describedObject"]["name"], item["value"], item["windowSeconds"]) == ("a", "1500m", 120)
     assert item["timestamp"] == "2026-01-01T00:00:00Z"
-    ((path, asked),) = service.asked
+    ((path, request),) = service.requests
     matchers = r'namespace="default",pod=~"a|b\\.c",code=~"500|502",path="shop"'
-    assert (path, asked["query"]) == ("/api/v1/query", f"sum by (pod) (rate(hits{{{matchers}}}[2m]))")
+    assert (path, request["query"]) == ("/api/v1/query", f"sum by (pod) (rate(hits{{{matchers}}}[2m]))")
 
 
 async def test_prometheus_serves_external_metrics(cluster: Cluster, service: Service) -> None:
@@ -72,12 +72,12 @@ async def test_prometheus_serves_external_metrics(cluster: Cluster, service: Ser
     operator.metrics.external("lag", Prometheus(service.url).query("max by (topic) (lag{$matchers})"))
     await cluster.run(operator)
     service.answer = vector(({"topic": "mail"}, "7"))
-    found = await get(cluster.client, f"{EXTERNAL}/namespaces/default/lag", labelSelector="topic=mail")
-    assert [(item["metricLabels"], item["value"]) for item in found["items"]] == [({"topic": "mail"}, "7")]
-    assert service.asked[-1][1]["query"] == 'max by (topic) (lag{topic="mail"})'
+    obj = await get(cluster.client, f"{EXTERNAL}/namespaces/default/lag", labelSelector="topic=mail")
+    assert [(item["metricLabels"], item["value"]) for item in obj["items"]] == [({"topic": "mail"}, "7")]
+    assert service.requests[-1][1]["query"] == 'max by (topic) (lag{topic="mail"})'
     service.answer = {"status": "success", "data": {"resultType": "scalar", "result": [1, "3"]}}
-    found = await get(cluster.client, f"{EXTERNAL}/namespaces/default/lag")
-    assert [item["value"] for item in found["items"]] == ["3"]
+    obj = await get(cluster.client, f"{EXTERNAL}/namespaces/default/lag")
+    assert [item["value"] for item in obj["items"]] == ["3"]
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ async def test_a_bad_answer_of_prometheus_is_the_message(
     operator.metrics.external("lag", Prometheus(service.url).query("lag"))
     await cluster.run(operator)
     service.answer = answer
-    code, found = await error(cluster, f"{EXTERNAL}/namespaces/default/lag")
-    assert (code, message in found) == (500, True), found
+    code, result = await error(cluster, f"{EXTERNAL}/namespaces/default/lag")
+    assert (code, message in result) == (500, True), result
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ async def test_rows_of_json_are_samples_with_labels(cluster: Cluster, service: S
     await cluster.run(operator)
     rows = [{"name": "mail", "size": {"now": 4}}, {"name": "print", "size": {"now": 5}}, {"name": "fax"}]
     service.answer = {"queues": rows}
-    found = await get(cluster.client, f"{EXTERNAL}/namespaces/default/messages", labelSelector="queue=print")
-    assert [item["value"] for item in found["items"]] == ["5"]
-    assert service.asked == [("/default/stats", {})]
+    obj = await get(cluster.client, f"{EXTERNAL}/namespaces/default/messages", labelSelector="queue=print")
+    assert [item["value"] for item in obj["items"]] == ["5"]
+    assert service.requests == [("/default/stats", {})]
 
 
 async def test_each_pod_is_asked_at_its_own_address(cluster: Cluster, service: Service) -> None:
@@ -139,7 +139,7 @@ async def test_each_pod_is_asked_at_its_own_address(cluster: Cluster, service: S
     await cluster.run(operator)
     service.answer = {"waiting": [12]}
     assert await values(cluster, f"{PODS}/*/jobs") == {"a": "12"}
-    assert service.asked == [("/a/jobs", {})]
+    assert service.requests == [("/a/jobs", {})]
 
 
 @pytest.mark.parametrize(("status", "rows", "message"), [(500, None, "answered 500"), (200, "x", "x is no list")])
@@ -162,5 +162,5 @@ async def test_a_service_that_is_down_is_named() -> None:
     ("path", "value"), [("a.b", 1), ("c.1", 3), ("c.7", None), ("a.x.y", None), ("c.x", None), ("", {"a": 0})]
 )
 def test_paths_lead_to_values(path: str, value: Any) -> None:
-    found = {"a": {"b": 1}, "c": [2, 3]} if path else {"a": 0}
-    assert find_value(found, path) == value
+    result = {"a": {"b": 1}, "c": [2, 3]} if path else {"a": 0}
+    assert find_value(result, path) == value

@@ -31,8 +31,8 @@ async def get(client: Client, path: str, **query: str) -> Any:
 
 async def values(cluster: Cluster, path: str, **query: str) -> dict[str, str]:
     """The values that a request for a custom metric returns, by object. Time passes while the client tries again."""
-    found = await get_in_time(cluster, path, **query)
-    return {item["describedObject"]["name"]: item["value"] for item in found["items"]}
+    result = await get_in_time(cluster, path, **query)
+    return {item["describedObject"]["name"]: item["value"] for item in result["items"]}
 
 
 async def get_in_time(cluster: Cluster, path: str, **query: str) -> Any:

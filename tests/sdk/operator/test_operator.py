@@ -168,7 +168,7 @@ async def test_a_change_elsewhere_concerns_the_objects_that_the_mapping_names(cl
 
 async def test_plain_kinds_are_handled_as_dicts_and_found_by_index(cluster: Cluster) -> None:
     operator = Operator("plain")
-    found: list[list[str]] = []
+    results: list[list[str]] = []
 
     @operator.index("v1/ConfigMap", name="colour")
     def colour(config_map: dict[str, Any]) -> list[str]:
@@ -177,7 +177,7 @@ async def test_plain_kinds_are_handled_as_dicts_and_found_by_index(cluster: Clus
     @operator.reconcile("v1/ConfigMap", labels="paint=yes")
     async def reconcile(config_map: dict[str, Any], ctx: Context) -> None:
         same = ctx.indexed("v1/ConfigMap", "colour", config_map["data"]["colour"])
-        found.append(sorted(obj["metadata"]["name"] for obj in same))
+        results.append(sorted(obj["metadata"]["name"] for obj in same))
 
     await cluster.run(operator)
     for name, labels in (("a", {}), ("b", {"paint": "yes"})):
@@ -189,7 +189,7 @@ async def test_plain_kinds_are_handled_as_dicts_and_found_by_index(cluster: Clus
     # The watch of all ConfigMaps, which the index follows, may be behind that of the labelled ones.
     await cluster.client.patch("v1/ConfigMap", "b", {"data": {"size": "1"}}, namespace="default")
     await cluster.settle()
-    assert found[-1] == ["a", "b"]
+    assert results[-1] == ["a", "b"]
 
 
 class JobStatus(Model):
@@ -283,10 +283,10 @@ async def test_the_rules_that_are_reported_for_an_apply_are_enough_for_it(cluste
     await cluster.client.create(website())
     await cluster.settle()
     (event,) = await cluster.client.list("v1/Event", namespace="default")
-    told = rules_of(event["message"], "a Role of robot")
+    message = rules_of(event["message"], "a Role of robot")
     rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "patch"]}
-    assert told == ([rule, FINALIZERS] if own else [rule])
-    await allow(cluster, "enough", told)
+    assert message == ([rule, FINALIZERS] if own else [rule])
+    await allow(cluster, "enough", message)
     await cluster.advance(600)
     assert await cluster.client.get_or_none("v1/ConfigMap", "blog") is not None
 

@@ -110,8 +110,8 @@ async def test_another_handler_that_succeeds_neither_hides_nor_shortens_the_wait
     before = calls
     await cluster.advance(45)
     assert calls == before
-    found = await cluster.client.get("data.example.com/v1/Database", "db")
-    assert conditions_of(found) == {"Reconciling": "not up yet"}
+    obj = await cluster.client.get("data.example.com/v1/Database", "db")
+    assert conditions_of(obj) == {"Reconciling": "not up yet"}
 
 
 async def test_a_handler_gives_up_after_its_retries_until_the_object_changes(cluster: Cluster) -> None:

@@ -23,8 +23,8 @@ def deployment(name: str) -> Object:
 
 
 async def types_of(cluster: Cluster) -> set[str]:
-    found = await cluster.client.get(DEPLOYMENT, "web", namespace="default")
-    return {condition["type"] for condition in found["status"]["conditions"]}
+    obj = await cluster.client.get(DEPLOYMENT, "web", namespace="default")
+    return {condition["type"] for condition in obj["status"]["conditions"]}
 
 
 async def test_a_condition_on_a_deployment_stands_beside_those_of_its_controller(cluster: Cluster) -> None:

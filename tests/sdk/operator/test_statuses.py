@@ -16,7 +16,7 @@ Object = dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("stored", "before", "after", "said", "patch"),
+    ("stored", "before", "after", "message", "patch"),
     [
         ({"a": 1}, {"a": 1}, {"a": 1}, {"a": 1}, {}),
         ({"a": 1}, {"a": 1}, {"a": 2}, {"a": 2}, {"a": 2}),
@@ -33,9 +33,9 @@ Object = dict[str, Any]
     ],
 )
 def test_only_what_the_handler_did_is_stored(
-    stored: Object, before: Object, after: Object, said: Object, patch: Object
+    stored: Object, before: Object, after: Object, message: Object, patch: Object
 ) -> None:
-    assert status_changes(stored, before, after, said) == patch
+    assert status_changes(stored, before, after, message) == patch
 
 
 async def test_a_handler_that_calls_itself_by_its_status_is_reported_once(

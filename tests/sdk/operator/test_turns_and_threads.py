@@ -102,13 +102,13 @@ async def test_no_two_handlers_of_one_object_run_at_once(cluster: Cluster) -> No
     operator = Operator("turns")
     at_work: set[str] = set()
     overlaps: list[str] = []
-    called: set[str] = set()
+    calls: set[str] = set()
 
     async def work(name: str) -> None:
         if at_work:
             overlaps.append(f"{name} beside {at_work}")
         at_work.add(name)
-        called.add(name)
+        calls.add(name)
         await asyncio.sleep(0.005)
         at_work.discard(name)
 
@@ -141,7 +141,7 @@ async def test_no_two_handlers_of_one_object_run_at_once(cluster: Cluster) -> No
     await cluster.client.delete(WEBSITE, "blog")
     await cluster.settle()
     assert overlaps == []
-    assert called == {"reconcile", "timer", "field", "change", "delete"}
+    assert calls == {"reconcile", "timer", "field", "change", "delete"}
 
 
 async def test_an_object_that_waits_for_its_turn_holds_no_worker(cluster: Cluster) -> None:
@@ -218,7 +218,7 @@ async def test_a_call_that_takes_too_long_fails_and_is_repeated(cluster: Cluster
 
 async def test_a_def_handler_that_takes_too_long_sends_nothing_more(cluster: Cluster) -> None:
     operator = Operator("late")
-    release, found = threading.Event(), list[str]()
+    release, results = threading.Event(), list[str]()
     begun = threading.Event()
 
     @operator.reconcile(Website, timeout=30, retries=0)
@@ -228,7 +228,7 @@ async def test_a_def_handler_that_takes_too_long_sends_nothing_more(cluster: Clu
         try:
             ctx.wait(ctx.delete(Website, site.name))
         except TimeoutError as error:
-            found.append(str(error))
+            results.append(str(error))
 
     manager = await cluster.run(operator)
     await cluster.client.create(website())
@@ -236,7 +236,7 @@ async def test_a_def_handler_that_takes_too_long_sends_nothing_more(cluster: Clu
     await cluster.clock.advance(31)
     release.set()
     await cluster.settle()
-    assert found == ["the handler's timeout is over: nothing more is sent for it"]
+    assert results == ["the handler's timeout is over: nothing more is sent for it"]
     (run,) = manager.controllers[0].why(Key("default", "blog"))
     assert run.error == "TimeoutError: reconcile took longer than 30 s"
     assert await cluster.client.get(WEBSITE, "blog")
@@ -244,21 +244,21 @@ async def test_a_def_handler_that_takes_too_long_sends_nothing_more(cluster: Clu
 
 async def test_a_rate_limits_the_calls_of_all_objects_together(cluster: Cluster) -> None:
     operator = Operator("slowly")
-    called: list[str] = []
+    calls: list[str] = []
 
     @operator.reconcile(Website, rate=Rate(per_second=1, burst=2))
     async def reconcile(site: Website, ctx: Context) -> None:
-        called.append(site.name)
+        calls.append(site.name)
 
     await cluster.run(operator)
     for number in range(5):
         await cluster.client.create(website(f"site-{number}"))
     await cluster.settle()
-    assert len(called) == 2
+    assert len(calls) == 2
     await cluster.advance(1.01)
-    assert len(called) == 3
+    assert len(calls) == 3
     await cluster.advance(10)
-    assert sorted(called) == [f"site-{number}" for number in range(5)]
+    assert sorted(calls) == [f"site-{number}" for number in range(5)]
 
 
 async def test_a_fenced_client_reads_and_does_not_write(cluster: Cluster) -> None:

@@ -32,7 +32,7 @@ TEST_REPO = "https://example.com/test.git"
 SERVERS = "servers.example.com"
 
 
-async def shown_at(port: int) -> x509.Certificate:
+async def certificate_at(port: int) -> x509.Certificate:
     """The certificate that a new connection sees."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -47,9 +47,9 @@ async def shown_at(port: int) -> x509.Certificate:
 async def renewed_at(port: int, first: x509.Certificate) -> x509.Certificate:
     """Return the next certificate once it is shown: it comes over sockets, which no clock of the test moves."""
     async with asyncio.timeout(60):
-        while (found := await shown_at(port)) == first:
+        while (result := await certificate_at(port)) == first:
             pass
-    return found
+    return result
 
 
 def trusted(configuration: Object) -> list[x509.Certificate]:
@@ -66,7 +66,7 @@ async def today(cluster: Cluster) -> Cluster:
 
 async def pass_time_until(cluster: Cluster, days: int, port: int) -> None:
     """Let it be so many days before the certificate ends. Of the time until then only the last two days pass."""
-    ends = (await shown_at(port)).not_valid_after_utc
+    ends = (await certificate_at(port)).not_valid_after_utc
     cluster.clock.set(ends - timedelta(days=days + 2))
     await cluster.advance(2 * DAY)
 
@@ -126,9 +126,9 @@ async def test_a_certificate_is_renewed_while_it_is_used(today: Cluster) -> None
     cluster = today
     port = free_port()
     await cluster.run(gatekeeper(), webhook_port=port)
-    first, before = await shown_at(port), trusted(await cluster.client.get(VALIDATING, "gatekeeper"))
+    first, before = await certificate_at(port), trusted(await cluster.client.get(VALIDATING, "gatekeeper"))
     await pass_time_until(cluster, 62, port)
-    assert await shown_at(port) == first
+    assert await certificate_at(port) == first
     await pass_time_until(cluster, 58, port)
     second, after = await renewed_at(port, first), trusted(await cluster.client.get(VALIDATING, "gatekeeper"))
     assert len(after) == 2
@@ -149,7 +149,7 @@ async def test_replicas_renew_one_certificate_and_all_show_it(today: Cluster) ->
     await deploy(cluster, operator)
     for port in (first_port, second_port):
         await run_replica(cluster, operator, port)
-    assert await shown_at(first_port) == (first := await shown_at(second_port))
+    assert await certificate_at(first_port) == (first := await certificate_at(second_port))
     await pass_time_until(cluster, 58, first_port)
     assert await renewed_at(first_port, first) == await renewed_at(second_port, first)
     assert await refused(cluster.client)
@@ -160,7 +160,7 @@ async def test_a_renewal_that_fails_is_tried_again(
 ) -> None:
     cluster, port = today, free_port()
     await cluster.run(gatekeeper(), webhook_port=port)
-    first = await shown_at(port)
+    first = await certificate_at(port)
     failures = iter([True, True])
 
     async def shaky(*arguments: Any) -> None:
@@ -213,8 +213,8 @@ async def test_a_deployed_operator_gets_its_webhooks_back_after_a_run_by_hand(
 
 async def client_configs(client: Client) -> list[Object]:
     """Return the client configurations of all webhooks."""
-    found = [*await client.list(VALIDATING), *await client.list(MUTATING)]
-    reached = [webhook["clientConfig"] for configuration in found for webhook in configuration["webhooks"]]
+    objects = [*await client.list(VALIDATING), *await client.list(MUTATING)]
+    reached = [webhook["clientConfig"] for configuration in objects for webhook in configuration["webhooks"]]
     for definition in await client.list(DEFINITION):
         if webhook := definition["spec"]["conversion"].get("webhook"):
             reached.append(webhook["clientConfig"])

@@ -201,9 +201,9 @@ async def test_the_server_asks_the_operator_before_it_stores(cluster: Cluster) -
         await cluster.client.create(website(gitRepo="https://example.com/test.git"))
     made = await cluster.client.create(website())
     assert made["metadata"]["labels"] == {"made-by": "admin"}
-    asked = "/validate/extensions.example.com/v1/website/no-test-repos"
-    assert manager.metrics.value("controller_runtime_webhook_requests_total", webhook=asked, code="200") == 2
-    assert f'controller_runtime_webhook_latency_seconds_count{{webhook="{asked}"}} 2' in manager.metrics.text()
+    request = "/validate/extensions.example.com/v1/website/no-test-repos"
+    assert manager.metrics.value("controller_runtime_webhook_requests_total", webhook=request, code="200") == 2
+    assert f'controller_runtime_webhook_latency_seconds_count{{webhook="{request}"}} 2' in manager.metrics.text()
 
 
 @pytest.mark.parametrize("make", [gatekeeper, converter])

@@ -110,8 +110,8 @@ async def test_handlers_apply_read_and_own_built_in_kinds_by_class(cluster: Clus
     async def reconcile(obj: Website, ctx: Context) -> None:
         made = await ctx.apply(deployment(obj.name, obj.spec.replicas))
         obj.status.ready = (made.status and made.status.readyReplicas) or 0
-        found = await ctx.get(Deployment, obj.name)
-        assert found is not None and found.spec is not None and found.spec.replicas == obj.spec.replicas
+        stored = await ctx.get(Deployment, obj.name)
+        assert stored is not None and stored.spec is not None and stored.spec.replicas == obj.spec.replicas
         assert [deployment.metadata and deployment.metadata.name for deployment in await ctx.list(Deployment)] == [
             obj.name
         ]

@@ -48,10 +48,10 @@ async def loose(cluster: Cluster) -> Cluster:
 async def test_unknown_fields_survive_a_change(loose: Cluster) -> None:
     parts = [{"size": 1, "color": "red"}, {"size": 2, "color": "blue"}]
     await loose.client.create({**thing("a", size=1, shape="round", parts=parts), "extra": {"a": 1}})
-    found = await loose.client.get(Thing, "a")
-    found.spec.size = 2
-    del found.spec.parts[0]
-    await loose.client.update(found)
+    obj = await loose.client.get(Thing, "a")
+    obj.spec.size = 2
+    del obj.spec.parts[0]
+    await loose.client.update(obj)
     stored = await loose.client.get(THING, "a")
     assert stored["spec"] == {"size": 2, "shape": "round", "parts": [{"size": 2, "color": "blue"}]}
     assert stored["extra"] == {"a": 1}

@@ -31,45 +31,45 @@ async def condition_of(cluster: Cluster, name: str) -> Object:
 
 async def test_every_moment_is_called_in_the_order_of_the_framework(cluster: Cluster) -> None:
     scheduler = Scheduler("my-scheduler")
-    called: list[str] = []
+    calls: list[str] = []
 
     @scheduler.pre_enqueue
     def enqueue(pod: Pod) -> None:
-        called.append("pre_enqueue")
+        calls.append("pre_enqueue")
 
     @scheduler.pre_filter
     def prepare(pod: Pod) -> None:
-        called.append("pre_filter")
+        calls.append("pre_filter")
 
     @scheduler.filter
     def fits(pod: Pod, node: NodeView) -> None:
-        called.append("filter")
+        calls.append("filter")
 
     @scheduler.score
     def prefer(pod: Pod, node: NodeView) -> int:
-        called.append("score")
+        calls.append("score")
         return 1
 
     @scheduler.reserve
     def take(pod: Pod, node: str) -> None:
-        called.append("reserve")
+        calls.append("reserve")
 
     @scheduler.permit
     def allow(pod: Pod, node: str) -> None:
-        called.append("permit")
+        calls.append("permit")
 
     @scheduler.pre_bind
     async def before(pod: Pod, node: str) -> None:
-        called.append("pre_bind")
+        calls.append("pre_bind")
 
     @scheduler.bind
     async def bind(pod: Pod, node: str) -> bool:
-        called.append("bind")
+        calls.append("bind")
         return False
 
     @scheduler.post_bind
     def after(pod: Pod, node: str) -> None:
-        called.append("post_bind")
+        calls.append("post_bind")
 
     await cluster.add_nodes(2)
     await cluster.run(scheduler)
@@ -77,7 +77,7 @@ async def test_every_moment_is_called_in_the_order_of_the_framework(cluster: Clu
     await cluster.settle()
     assert await node_of(cluster, "p")
     order = ["pre_enqueue", "pre_filter", "filter", "score", "reserve", "permit", "pre_bind", "bind", "post_bind"]
-    assert list(dict.fromkeys(called)) == order
+    assert list(dict.fromkeys(calls)) == order
 
 
 async def test_a_function_that_raises_fails_its_pod_by_name_and_no_other(cluster: Cluster) -> None:

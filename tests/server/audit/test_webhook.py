@@ -163,10 +163,10 @@ async def test_events_arrive_over_https_and_in_the_log_alike(tmp_path: Path) -> 
         await bootstrap(plane.foundation, plane.local(), ("127.0.0.1", 6443))
         await plane.local().request("GET", "/version")
         metrics = plane.metrics.text()
-        await until(lambda: bool(server.asked))  # Events first sent while the server stops are not sent again.
+        await until(lambda: bool(server.requests))  # Events first sent while the server stops are not sent again.
         await auditor.close()
         await store.close()
-        arrived = [event for path, sent in server.asked[1:] for event in sent["items"] if path.startswith("/events")]
+        arrived = [event for path, sent in server.requests[1:] for event in sent["items"] if path.startswith("/events")]
     logged = [json.loads(text) for text in log_path.read_bytes().splitlines()]
     key = ["auditID", "stage", "requestURI", "verb"]
     assert sorted([event[name] for name in key] for event in arrived) == sorted(

@@ -47,8 +47,8 @@ async def api() -> AsyncIterator[InProcess]:
 async def test_a_bootstrap_object_has_the_managers_of_kubernetes(
     api: InProcess, target: str, managers: list[tuple[str, str, str]]
 ) -> None:
-    found = (await api.get(target)).json["metadata"]["managedFields"]
-    assert [(entry["manager"], entry["operation"], entry.get("subresource", "")) for entry in found] == managers
+    obj = (await api.get(target)).json["metadata"]["managedFields"]
+    assert [(entry["manager"], entry["operation"], entry.get("subresource", "")) for entry in obj] == managers
 
 
 @pytest.mark.parametrize(

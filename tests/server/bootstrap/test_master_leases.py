@@ -61,7 +61,7 @@ async def named_by(api: InProcess) -> Servers:
     Return none while they cannot be read: on a busy machine etcd may not answer in time.
     """
     endpoints, listed = (await api.get(ENDPOINTS)).json, (await api.get(SLICES)).json
-    found = {
+    result = {
         (address["ip"], port["port"])
         for subset in endpoints.get("subsets", ())
         for address in subset["addresses"]
@@ -79,7 +79,7 @@ async def named_by(api: InProcess) -> Servers:
         for endpoint in slice_["endpoints"] or ()
         for port in slice_["ports"] or ()
     }
-    return found if found == in_slices else set()
+    return result if result == in_slices else set()
 
 
 async def wait_for(api: InProcess, servers: Servers) -> None:

@@ -70,5 +70,5 @@ def test_old_versions_have_api_services_that_rank_below_todays() -> None:
 @pytest.mark.parametrize("minor", ["1.25", "1.28", "1.37"])
 def test_every_minor_can_be_born(minor: str) -> None:
     version = {"1.25": None, "1.28": "v1beta3", "1.37": "v1"}[minor]
-    found = born(minor).get(("FlowSchema", "exempt"))
-    assert (found["apiVersion"].rpartition("/")[2] if found else None) == version
+    obj = born(minor).get(("FlowSchema", "exempt"))
+    assert (obj["apiVersion"].rpartition("/")[2] if obj else None) == version

@@ -65,11 +65,11 @@ async def test_requests_have_the_level_and_the_seats_that_kubernetes_gives_them(
         await api.made(MAPS, {"metadata": {"name": f"c{number}"}, "data": {"a": "x" * 50_000}})
     control = cast(Handler, api.plane.api)._flow_control
     assert control._estimator is not None
-    found = []
+    results = []
     for user, method, target, *_ in RECORDED:
         request = call(api, target, method)
         flow = control._flow_of(USERS[user], api.plane.api.action_of(request.request))
         (_, schema), (_, level) = flow.counts.labels
         seats = control._estimator.estimate(request, flow.level.widest).seats if not flow.level.is_exempt else 0
-        found.append((user, method, target, schema, level, seats))
-    assert found == RECORDED
+        results.append((user, method, target, schema, level, seats))
+    assert results == RECORDED

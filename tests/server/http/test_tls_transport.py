@@ -118,11 +118,11 @@ async def listening(files: CertificateFiles, make: Callable[[], Heard] = Heard) 
 
 def _everything(client: ssl.SSLSocket) -> bytes:
     """Return what the server sends until it shuts TLS down. Raise SSLEOFError if it closes without."""
-    found = b""
+    result = b""
     while data := client.recv(1 << 14):
-        found += data
+        result += data
     client.close()
-    return found
+    return result
 
 
 async def test_the_goodbye_is_said_even_though_the_socket_is_full(files: CertificateFiles) -> None:

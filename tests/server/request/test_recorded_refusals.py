@@ -30,6 +30,6 @@ async def test_malformed_requests_are_refused_as_the_real_server_refuses_them() 
         for line in LINES:
             if "create" in line:
                 await api.made(line["create"], line["object"])
-            elif (found := await answer(api, line)) != line["answer"]:
-                wrong.append((line["method"], line["target"], line["body"], line["answer"], found))
+            elif (result := await answer(api, line)) != line["answer"]:
+                wrong.append((line["method"], line["target"], line["body"], line["answer"], result))
     assert wrong == []

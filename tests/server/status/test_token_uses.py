@@ -20,17 +20,17 @@ async def test_the_secret_of_a_token_says_when_it_was_last_used() -> None:
         await client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
         annotated = {**metadata, "annotations": {"kubernetes.io/service-account.name": "robot"}}
         kind = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token"}
-        found = await client.create({**kind, "metadata": annotated})
-        while "token" not in (found.get("data") or {}):
+        obj = await client.create({**kind, "metadata": annotated})
+        while "token" not in (obj.get("data") or {}):
             await asyncio.sleep(0)
-            found = await client.get("v1/Secret", "robot")
-        assert LAST_USED not in (found["metadata"].get("labels") or {})
+            obj = await client.get("v1/Secret", "robot")
+        assert LAST_USED not in (obj["metadata"].get("labels") or {})
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "metadata": {}}
-        spec = {"token": b64decode(found["data"]["token"]).decode()}
+        spec = {"token": b64decode(obj["data"]["token"]).decode()}
         answer = await client.create({**review, "spec": spec})
         assert answer["status"]["user"]["username"] == "system:serviceaccount:default:robot"
-        while LAST_USED not in (found["metadata"].get("labels") or {}):
+        while LAST_USED not in (obj["metadata"].get("labels") or {}):
             await asyncio.sleep(0)
-            found = await client.get("v1/Secret", "robot")
-        used = date.fromisoformat(found["metadata"]["labels"][LAST_USED])
+            obj = await client.get("v1/Secret", "robot")
+        used = date.fromisoformat(obj["metadata"]["labels"][LAST_USED])
         assert cluster.plane.clock.now().date() - used <= timedelta(days=1)  # Midnight may have passed.

@@ -57,7 +57,7 @@ async def test_a_webhook_is_asked_about_a_connection_as_kubernetes_asks(
     async with webhook(tmp_path, allowed) as server:
         await configure(api, VALIDATING, hook(server.client_config, rules=[EVERYTHING]))
         await api.call(method, f"{PODS}/web/{target}")
-    [review] = server.asked
+    [review] = server.requests
     subresource = target.partition("?")[0].partition("/")[0]
     assert (review["operation"], review["subResource"], review["name"]) == ("CONNECT", subresource, "web")
     assert review["kind"] == review["requestKind"] == pod_kind(options["kind"])
@@ -130,7 +130,7 @@ async def test_webhooks_see_pod_options_once_and_unchanged(api: InProcess, tmp_p
         await configure(api, VALIDATING, hook(server.client_config, rules=[rule]))
         reply = await api.post(f"{PODS}/b/{message['kind'].lower()}", message)
         assert reply.status == 201, reply.body
-    [review] = server.asked
+    [review] = server.requests
     group, _, version = message["apiVersion"].rpartition("/")
     assert review["kind"] == {"group": group, "version": version, "kind": message["kind"]}
     assert (review["operation"], review["name"], review["namespace"]) == ("CREATE", "b", "default")

@@ -197,8 +197,8 @@ async def test_a_kubelet_that_is_not_there_is_reported_before_anything_is_upgrad
 
 
 async def test_any_page_of_a_kubelet_can_be_asked_for(cluster: RunningCluster, kubelet: FakeKubelet) -> None:
-    found = cluster.plane.nodes.find("far")
-    answer = await found.ask("GET", "/metrics", [(b"host", b"elsewhere")], b"")
+    result = cluster.plane.nodes.find("far")
+    answer = await result.ask("GET", "/metrics", [(b"host", b"elsewhere")], b"")
     assert (answer.status, [piece async for piece in answer.chunks()]) == (200, [b"GET /metrics"])
     answer.close()
 

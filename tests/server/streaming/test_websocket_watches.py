@@ -130,8 +130,8 @@ async def counted(cluster: RunningCluster, plural: str) -> dict[str, int]:
     body = (await cluster.plane.local().request("GET", "/metrics")).body
     assert isinstance(body, bytes)
     line = r'^apiserver_request_total\{code="(\d+)",.*resource="(\w+)",.*verb="WATCH",.* (\d+)$'
-    found = re.findall(line, body.decode(), re.MULTILINE)
-    return {code: int(count) for code, about, count in found if about == plural}
+    result = re.findall(line, body.decode(), re.MULTILINE)
+    return {code: int(count) for code, about, count in result if about == plural}
 
 
 async def test_an_upgrade_of_what_is_no_watch_is_answered_as_if_it_were_none(cluster: RunningCluster) -> None:

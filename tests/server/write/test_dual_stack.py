@@ -43,8 +43,8 @@ async def test_the_answers_are_those_of_a_real_server(case: dict[str, Any]) -> N
     async with control_plane(settings=Settings(service_ranges=RANGES[case["cluster"]])) as api:
         last: list[str] = []
         for step, expected in zip(case["steps"], case["answers"], strict=True):
-            last, found = await _answer(api, step, last)
-            assert found == expected
+            last, result = await _answer(api, step, last)
+            assert result == expected
 
 
 async def _answer(api: InProcess, step: dict[str, Any], last: list[str]) -> tuple[list[str], dict[str, Any]]:
@@ -81,9 +81,9 @@ async def test_each_address_has_its_object_and_loses_it() -> None:
         made = await api.made(SERVICES, service(ipFamilyPolicy="RequireDualStack"))
         first, second = made["spec"]["clusterIPs"]
         for address, version in ((first, "IPv4"), (second, "IPv6")):
-            found = (await api.get(f"{ADDRESSES}/{address}")).json
-            assert found["metadata"]["labels"]["ipaddress.kubernetes.io/ip-family"] == version
-            assert found["spec"]["parentRef"]["name"] == "web"
+            obj = (await api.get(f"{ADDRESSES}/{address}")).json
+            assert obj["metadata"]["labels"]["ipaddress.kubernetes.io/ip-family"] == version
+            assert obj["spec"]["parentRef"]["name"] == "web"
         await api.call("PATCH", f"{SERVICES}/web", {"spec": {"ipFamilyPolicy": "SingleStack"}}, MERGE)
         assert (await api.get(f"{ADDRESSES}/{second}")).status == 404
         assert (await api.get(f"{ADDRESSES}/{first}")).status == 200

@@ -86,8 +86,8 @@ def test_every_reference_of_a_document_is_in_it(openapi: OpenApi, path: str) -> 
 def _empty_lists(value: Any, path: str = "") -> list[str]:
     if isinstance(value, dict):
         own = [f"{path}/{name}" for name in ("parameters", "required") if value.get(name) == []]
-        return own + [found for name, child in value.items() for found in _empty_lists(child, f"{path}/{name}")]
-    return [found for child in value for found in _empty_lists(child, path)] if isinstance(value, list) else []
+        return own + [result for name, child in value.items() for result in _empty_lists(child, f"{path}/{name}")]
+    return [result for child in value for result in _empty_lists(child, path)] if isinstance(value, list) else []
 
 
 def test_go_reads_every_document_without_loss(openapi: OpenApi) -> None:
@@ -219,12 +219,12 @@ def test_pages_that_are_no_resources_have_documents_too(registry: Registry, open
 
 def test_the_deprecated_watch_paths_are_described(openapi: OpenApi) -> None:
     paths = _read(openapi.v3("api/v1"))["paths"]
-    found = {path: item["get"]["operationId"] for path, item in paths.items() if "/watch/" in path}
-    assert found["/api/v1/watch/pods"] == "watchCoreV1PodListForAllNamespaces"
-    assert found["/api/v1/watch/namespaces/{namespace}/pods"] == "watchCoreV1NamespacedPodList"
-    assert found["/api/v1/watch/namespaces/{namespace}/pods/{name}"] == "watchCoreV1NamespacedPod"
-    assert found["/api/v1/watch/nodes"] == "watchCoreV1NodeList"
-    assert "/api/v1/watch/componentstatuses" not in found
+    by_name = {path: item["get"]["operationId"] for path, item in paths.items() if "/watch/" in path}
+    assert by_name["/api/v1/watch/pods"] == "watchCoreV1PodListForAllNamespaces"
+    assert by_name["/api/v1/watch/namespaces/{namespace}/pods"] == "watchCoreV1NamespacedPodList"
+    assert by_name["/api/v1/watch/namespaces/{namespace}/pods/{name}"] == "watchCoreV1NamespacedPod"
+    assert by_name["/api/v1/watch/nodes"] == "watchCoreV1NodeList"
+    assert "/api/v1/watch/componentstatuses" not in by_name
 
 
 def test_a_document_has_only_schemas_that_it_refers_to(openapi: OpenApi) -> None:
@@ -247,7 +247,7 @@ def test_parameters_are_those_of_the_minor_version(minor: str, unsafe: bool, sha
 
 
 @pytest.mark.parametrize(
-    ("path", "shown"),
+    ("path", "expected"),
     [
         ("/api/v1/namespaces/{namespace}/pods/{name}", "io.k8s.api.core.v1.Pod"),
         ("/api/v1/namespaces/{namespace}/configmaps/{name}", f"{META}Status"),
@@ -255,9 +255,9 @@ def test_parameters_are_those_of_the_minor_version(minor: str, unsafe: bool, sha
     ],
     ids=["an object", "a status", "a namespace"],
 )
-def test_a_deletion_says_what_it_shows(openapi: OpenApi, path: str, shown: str) -> None:
+def test_a_deletion_says_what_it_shows(openapi: OpenApi, path: str, expected: str) -> None:
     answer = _read(openapi.v3("api/v1"))["paths"][path]["delete"]["responses"]["200"]
-    assert answer["content"]["application/json"]["schema"] == {"$ref": f"#/components/schemas/{shown}"}
+    assert answer["content"]["application/json"]["schema"] == {"$ref": f"#/components/schemas/{expected}"}
 
 
 def test_schemas_keep_what_merging_needs(openapi: OpenApi) -> None:

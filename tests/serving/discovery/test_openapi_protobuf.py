@@ -10,7 +10,7 @@ from pinnace.serving.discovery.openapi_protobuf import encode_document
 def _fields(message: bytes) -> list[tuple[int, Any]]:
     """The fields of a protobuf message, in order: number, and a count or bytes."""
     at = 0
-    found: list[tuple[int, Any]] = []
+    results: list[tuple[int, Any]] = []
 
     def varint() -> int:
         nonlocal at
@@ -26,12 +26,12 @@ def _fields(message: bytes) -> list[tuple[int, Any]]:
     while at < len(message):
         key = varint()
         if key & 7 == 0:
-            found.append((key >> 3, varint()))
+            results.append((key >> 3, varint()))
         else:
             length = varint() if key & 7 == 2 else 8
-            found.append((key >> 3, message[at : at + length]))
+            results.append((key >> 3, message[at : at + length]))
             at += length
-    return found
+    return results
 
 
 def _at(message: bytes, *numbers: int) -> Any:

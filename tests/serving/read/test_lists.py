@@ -19,8 +19,8 @@ async def test_a_list_is_ordered_by_namespace_and_name(alone: InProcess) -> None
     for namespace, name in (("kube-system", "a"), ("default", "b"), ("default", "a")):
         await alone.made(f"/api/v1/namespaces/{namespace}/configmaps", config_map(name, labels={"mine": "yes"}))
     reply = await alone.get("/api/v1/configmaps?labelSelector=mine")
-    found = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in reply.json["items"]]
-    assert found == [("default", "a"), ("default", "b"), ("kube-system", "a")]
+    obj = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in reply.json["items"]]
+    assert obj == [("default", "a"), ("default", "b"), ("kube-system", "a")]
     assert reply.json["kind"] == "ConfigMapList"
     assert int(reply.version) == alone.plane.fanout.revision
 
@@ -324,13 +324,13 @@ async def test_a_number_that_is_left_out_is_none(api: InProcess, option: str) ->
     assert (reply.status, reply.message) == (400, 'strconv.ParseInt: parsing "": invalid syntax')
 
 
-@pytest.mark.parametrize("said", ["0", "false", "FALSE", "False", "fAlSe"])
-async def test_an_explicit_watch_of_false_is_a_list(api: InProcess, said: str) -> None:
-    assert (await api.get(f"{CONFIG_MAPS}?watch={said}")).json["kind"] == "ConfigMapList"
+@pytest.mark.parametrize("message", ["0", "false", "FALSE", "False", "fAlSe"])
+async def test_an_explicit_watch_of_false_is_a_list(api: InProcess, message: str) -> None:
+    assert (await api.get(f"{CONFIG_MAPS}?watch={message}")).json["kind"] == "ConfigMapList"
 
 
-@pytest.mark.parametrize("said", ["", "1", "f", "F", "no", "true"])
-async def test_any_other_value_of_watch_is_a_watch(api: InProcess, said: str) -> None:
+@pytest.mark.parametrize("message", ["", "1", "f", "F", "no", "true"])
+async def test_any_other_value_of_watch_is_a_watch(api: InProcess, message: str) -> None:
     await api.made(CONFIG_MAPS, config_map("one"))
-    watch = await api.watch(f"{CONFIG_MAPS}?watch={said}")
+    watch = await api.watch(f"{CONFIG_MAPS}?watch={message}")
     assert (await watch.next())["type"] == "ADDED"

@@ -129,8 +129,8 @@ async def test_a_list_shows_every_change_and_the_revision_of_its_moment(cluster:
     json = {"content-type": "application/json"}
 
     async def listed(query: str = "") -> tuple[str, list[str]]:
-        found = whole(await local.request("GET", CONFIG_MAPS + query))
-        return found["metadata"]["resourceVersion"], [item["metadata"]["name"] for item in found["items"]]
+        result = whole(await local.request("GET", CONFIG_MAPS + query))
+        return result["metadata"]["resourceVersion"], [item["metadata"]["name"] for item in result["items"]]
 
     first, names = await listed()
     assert await listed() == (first, names)

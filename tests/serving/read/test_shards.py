@@ -97,8 +97,8 @@ async def test_tables_and_metadata_are_filtered_and_do_not_repeat_the_selector(s
     reply = await sharded.get(of(HALVES[1]), accept=accept)
     assert list(reply.json["metadata"]) == ["resourceVersion"]
     rows = reply.json.get("rows") or reply.json["items"]
-    found = {(row.get("object") or row)["metadata"]["name"] for row in rows}
-    assert found == names_in(1, everything)
+    obj = {(row.get("object") or row)["metadata"]["name"] for row in rows}
+    assert obj == names_in(1, everything)
 
 
 async def test_custom_objects_are_filtered_and_their_list_does_not_repeat_the_selector(sharded: InProcess) -> None:
@@ -122,14 +122,14 @@ async def test_shards_of_namespaces_keep_the_objects_of_a_namespace_together(sha
         await sharded.made("/api/v1/namespaces", {"metadata": {"name": f"n{number}"}})
         for name in ("a", "b"):
             await sharded.made(f"/api/v1/namespaces/n{number}/secrets", {"metadata": {"name": name}})
-    found = []
+    results = []
     for shard in split_hashes(2):
         selector = str(ShardSelector(NAMESPACE, (shard,)))
         items = (await sharded.get(f"/api/v1/secrets?shardSelector={quote(selector)}")).json["items"]
         namespaces = [item["metadata"]["namespace"] for item in items if item["metadata"]["namespace"][0] == "n"]
         assert all(shard.start <= hash_of(namespace) < shard.end for namespace in namespaces)
-        found += namespaces
-    assert sorted(found) == sorted(f"n{number}" for number in range(8) for _ in "ab")
+        results += namespaces
+    assert sorted(results) == sorted(f"n{number}" for number in range(8) for _ in "ab")
 
 
 async def test_a_watch_has_the_initial_objects_and_the_changes_of_its_shard(sharded: InProcess) -> None:

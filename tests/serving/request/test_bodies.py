@@ -300,7 +300,7 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b"data: {a: \xff}", "yaml: invalid leading UTF-8 octet"),
         (b"data: {a: \xc3(}", "yaml: invalid trailing UTF-8 octet"),
@@ -308,8 +308,8 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     ],
     ids=["no first byte", "no second byte", "half a character"],
 )
-def test_yaml_that_is_no_text_is_refused(body: bytes, said: str) -> None:
-    assert said in _refusal(body, "application/yaml")
+def test_yaml_that_is_no_text_is_refused(body: bytes, message: str) -> None:
+    assert message in _refusal(body, "application/yaml")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])

@@ -17,25 +17,25 @@ DEFINITIONS = Definitions.load("1.36")
 DECODERS = Decoders(quantity=canonical)
 NAMESPACE = Kind("", "v1", "Namespace")
 KNOWN = {NAMESPACE, Kind("", "v1", "Pod"), Kind("apps", "v1", "Deployment")}
-CREATED = [found for found in samples() if found.obj["kind"] != "DeleteOptions"]
+CREATED = [sample for sample in samples() if sample.obj["kind"] != "DeleteOptions"]
 
 
 def _read(body: bytes, kind: Kind = NAMESPACE) -> Body:
     return bodies.read(body, PROTOBUF, kind=kind, is_known=KNOWN.__contains__, look_for_repeats=True)
 
 
-def _kind_of(found: Sample) -> Kind:
-    return Kind.parse(found.obj["apiVersion"], found.obj["kind"])
+def _kind_of(actual: Sample) -> Kind:
+    return Kind.parse(actual.obj["apiVersion"], actual.obj["kind"])
 
 
-@pytest.mark.parametrize("found", CREATED, ids=lambda found: found.name)
-def test_a_body_is_read_and_fits_the_schema(found: Sample) -> None:
-    kind = _kind_of(found)
+@pytest.mark.parametrize("actual", CREATED, ids=lambda actual: actual.name)
+def test_a_body_is_read_and_fits_the_schema(actual: Sample) -> None:
+    kind = _kind_of(actual)
     schema = DEFINITIONS.of_kind(kind)
     assert schema is not None
-    body = _read(found.body, kind)
+    body = _read(actual.body, kind)
     assert bodies.decode(body, DECODERS.of(schema), kind=kind, validation="Strict") == []
-    assert body.obj == found.obj
+    assert body.obj == actual.obj
 
 
 def test_a_body_that_says_no_kind_is_of_the_kind_that_the_url_serves() -> None:

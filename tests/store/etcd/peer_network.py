@@ -85,8 +85,8 @@ class PeerProxy(Proxy):
 
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes | None:
         beginning = await reader.readuntil(b"\r\n\r\n")
-        found = _SENDER.search(beginning)  # Only questions for the version have no sender.
-        sender = found[1].decode() if found is not None else ""
+        match = _SENDER.search(beginning)  # Only questions for the version have no sender.
+        sender = match[1].decode() if match is not None else ""
         if self._network.is_cut(self._at, sender):
             return None
         self._senders = {sender: by for sender, by in self._senders.items() if not sender.is_closing()}
@@ -96,8 +96,8 @@ class PeerProxy(Proxy):
 
 async def _status(member: EtcdMember) -> dict[str, Any]:
     (status,) = json.loads(await asyncio.to_thread(member.control, "endpoint", "status", "-w", "json"))
-    found: dict[str, Any] = status["Status"]
-    return found
+    results: dict[str, Any] = status["Status"]
+    return results
 
 
 @asynccontextmanager

@@ -99,8 +99,8 @@ async def test_lost_writes_are_reported_and_nothing_is_touched(path: Path, harm:
     with pytest.raises(LostWrites, match="--accept-data-loss") as report:
         await SqliteStore.open(path)
     assert report.value.acknowledged == WRITES
-    assert report.value.found < WRITES
-    assert f"{WRITES - report.value.found} revisions after {report.value.found} are lost" in str(report.value)
+    assert report.value.reached < WRITES
+    assert f"{WRITES - report.value.reached} revisions after {report.value.reached} are lost" in str(report.value)
     assert before.items() <= snapshot_of(path.parent).items()
     with pytest.raises(LostWrites):  # It is not forgotten by the first attempt.
         await SqliteStore.open(path)

@@ -54,14 +54,14 @@ async def calling(kubeconfig: dict[str, Any]) -> AsyncIterator[Caller]:
 
 @pytest.fixture
 async def controlled() -> AsyncIterator[ControlledCluster]:
-    async with running_with_control(Settings()) as found:
-        yield found
+    async with running_with_control(Settings()) as result:
+        yield result
 
 
 @pytest.fixture
 async def caller(controlled: ControlledCluster) -> AsyncIterator[Caller]:
-    async with calling(kubeconfig_of(controlled.access)) as found:
-        yield found
+    async with calling(kubeconfig_of(controlled.access)) as result:
+        yield result
 
 
 def config_map(name: str = "settings") -> dict[str, Any]:
@@ -99,8 +99,8 @@ async def test_controllers_work_in_a_fork(caller: Caller) -> None:
     async with calling(yaml.safe_load(made["kubeconfig"])) as fork:
         await fork.call("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
         await fork.call("POST", "/control/settle", {"quiet": 0.0})
-        found = await fork.call("GET", "/api/v1/namespaces/shop/configmaps/kube-root-ca.crt")
-        assert found["data"]["ca.crt"].startswith("-----BEGIN")
+        result = await fork.call("GET", "/api/v1/namespaces/shop/configmaps/kube-root-ca.crt")
+        assert result["data"]["ca.crt"].startswith("-----BEGIN")
 
 
 async def test_a_fault_happens_to_the_next_request_and_is_reported(caller: Caller) -> None:
@@ -189,13 +189,13 @@ async def test_history_has_each_version_with_its_writer(caller: Caller) -> None:
     changed = {**config_map(), "data": {"color": "red"}}
     await caller.call("PUT", f"{CONFIG_MAPS}/settings", changed)
     await caller.call("DELETE", f"{CONFIG_MAPS}/settings")
-    found = await caller.call("GET", "/control/history?resource=configmaps&namespace=default&name=settings")
-    assert [(item["action"], item["verb"], item["user"], item["client"]) for item in found["items"]] == [
+    result = await caller.call("GET", "/control/history?resource=configmaps&namespace=default&name=settings")
+    assert [(item["action"], item["verb"], item["user"], item["client"]) for item in result["items"]] == [
         ("created", "create", "admin", "caller"),
         ("updated", "update", "admin", "caller"),
         ("deleted", "delete", "admin", "caller"),
     ]
-    assert found["items"][1]["difference"] == ['data.color: "blue" → "red"']
+    assert result["items"][1]["difference"] == ['data.color: "blue" → "red"']
     text = await caller.call("GET", "/control/timeline?name=settings")
     assert "updated configmaps default/settings by caller" in text
     page = await caller.call("GET", "/control/timeline?name=settings&format=html")
@@ -212,7 +212,7 @@ async def test_settle_reports_a_cluster_that_does_not_come_to_rest(
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "code", "said"),
+    ("method", "path", "body", "code", "message"),
     [
         ("POST", "/control/faults", {"fault": "earthquake"}, 400, "expected one of conflict, error"),
         ("POST", "/control/faults", {}, 400, "found None"),
@@ -237,10 +237,10 @@ async def test_settle_reports_a_cluster_that_does_not_come_to_rest(
     ],
 )
 async def test_bad_requests_are_refused(
-    caller: Caller, method: str, path: str, body: Any, code: int, said: str
+    caller: Caller, method: str, path: str, body: Any, code: int, message: str
 ) -> None:
     status, answer = await caller.send(method, path, body)
-    assert (status, said in answer["message"]) == (code, True), answer
+    assert (status, message in answer["message"]) == (code, True), answer
 
 
 async def test_a_name_that_is_taken_is_refused(caller: Caller) -> None:

@@ -159,8 +159,8 @@ def program(command: list[Any], env: Any = None) -> Iterator[subprocess.Popen[by
         yield process
     finally:
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, said.decode()
+        _, message = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, message.decode()
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:

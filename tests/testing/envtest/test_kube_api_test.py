@@ -122,9 +122,9 @@ def test_kube_api_test_starts_uses_and_kills_the_programs(programs: Path, tmp_pa
     write_self_signed(tmp_path, "client", "O=system:masters,CN=kubeapitest")
     with started(programs, tmp_path) as run:
         until(run.is_ready)
-        found = run.kubectl("get", "ns", "default")
-        assert found.returncode == 0, found.stderr
-        assert "default   Active" in found.stdout
+        result = run.kubectl("get", "ns", "default")
+        assert result.returncode == 0, result.stderr
+        assert "default   Active" in result.stdout
         user = run.kubectl("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
         assert user.stdout == "kubeapitest", user.stderr
         made = run.kubectl("create", "configmap", "settings", "--from-literal=a=b")

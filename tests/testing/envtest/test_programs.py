@@ -63,9 +63,9 @@ def test_the_folders_name_chooses_the_minor(server: ApiServer) -> None:
 
 def test_a_user_of_the_given_client_ca_is_the_user_of_the_certificate(server: ApiServer) -> None:
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    status, found = server.call("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
-    assert (status, found["status"]["userInfo"]["username"]) == (201, "default")
-    assert "system:masters" in found["status"]["userInfo"]["groups"]
+    status, result = server.call("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+    assert (status, result["status"]["userInfo"]["username"]) == (201, "default")
+    assert "system:masters" in result["status"]["userInfo"]["groups"]
 
 
 def test_services_have_addresses_of_the_given_range(server: ApiServer) -> None:
@@ -102,8 +102,8 @@ def test_a_second_server_over_the_same_etcd_shares_the_data(
 ) -> None:
     assert server.call("POST", CONFIG_MAPS, SETTINGS)[0] == 201
     with api_server(folder, certificates, etcd_port) as second:
-        status, found = second.call("GET", f"{CONFIG_MAPS}/settings")
-        assert (status, found["data"]) == (200, {"a": "b"})
+        status, result = second.call("GET", f"{CONFIG_MAPS}/settings")
+        assert (status, result["data"]) == (200, {"a": "b"})
         assert second.call("DELETE", f"{CONFIG_MAPS}/settings")[0] == 200
     assert server.call("GET", f"{CONFIG_MAPS}/settings")[0] == 404
 
@@ -136,17 +136,17 @@ def test_data_survives_a_clean_restart(folder: Path, certificates: Path, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (["--secure-port=0"], "--etcd-servers is missing"),
         (["--etcd-servers=http://localhost"], "expected an address with a port"),
     ],
     ids=["no etcd", "no port"],
 )
-def test_a_server_without_its_etcd_says_what_to_start(folder: Path, args: list[str], said: str) -> None:
+def test_a_server_without_its_etcd_says_what_to_start(folder: Path, args: list[str], message: str) -> None:
     ended = subprocess.run([folder / "kube-apiserver", *args], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
-    assert said in ended.stderr
+    assert message in ended.stderr
 
 
 def test_a_server_gives_up_when_no_etcd_listens(
@@ -158,7 +158,7 @@ def test_a_server_gives_up_when_no_etcd_listens(
 
 
 @pytest.mark.parametrize(
-    ("arg", "said"),
+    ("arg", "message"),
     [
         (
             "--secure-prot=1",
@@ -176,11 +176,11 @@ def test_a_server_gives_up_when_no_etcd_listens(
         ("--max-requests-inflight", "--max-requests-inflight needs a value"),
     ],
 )
-def test_a_bad_flag_is_a_clear_error(folder: Path, etcd_port: int, arg: str, said: str) -> None:
+def test_a_bad_flag_is_a_clear_error(folder: Path, etcd_port: int, arg: str, message: str) -> None:
     command = [str(folder / "kube-apiserver"), f"--etcd-servers=http://127.0.0.1:{etcd_port}", "--secure-port=0", arg]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
-    assert said in ended.stderr
+    assert message in ended.stderr
 
 
 def test_a_killed_server_leaves_its_port_and_the_data(folder: Path, certificates: Path, tmp_path: Path) -> None:

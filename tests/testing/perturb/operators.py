@@ -98,12 +98,12 @@ def pair(*, correct: bool) -> Operator:
     operator = Operator("pair")
 
     @operator.reconcile(Shop)
-    async def reconcile(found: Shop, ctx: Context) -> None:
-        is_new = await find(ctx, f"{found.name}-stock") is None
+    async def reconcile(actual: Shop, ctx: Context) -> None:
+        is_new = await find(ctx, f"{actual.name}-stock") is None
         if is_new:
-            await ctx.client.create(config_map(f"{found.name}-stock"))
-        if is_new or (correct and await find(ctx, f"{found.name}-till") is None):
-            await ctx.client.create(config_map(f"{found.name}-till"))
+            await ctx.client.create(config_map(f"{actual.name}-stock"))
+        if is_new or (correct and await find(ctx, f"{actual.name}-till") is None):
+            await ctx.client.create(config_map(f"{actual.name}-till"))
 
     return operator
 
@@ -115,15 +115,15 @@ def marker(*, correct: bool) -> Operator:
     operator = Operator("marker")
 
     @operator.reconcile(Shop)
-    async def reconcile(found: Shop, ctx: Context) -> None:
-        if found.status.phase == "Ready":
+    async def reconcile(actual: Shop, ctx: Context) -> None:
+        if actual.status.phase == "Ready":
             return
         if not correct:
-            await ctx.client.patch(KIND, found.name, {"status": {"phase": "Ready"}}, subresource="status")
-        if await find(ctx, f"{found.name}-stock") is None:
-            await ctx.client.create(config_map(f"{found.name}-stock"))
+            await ctx.client.patch(KIND, actual.name, {"status": {"phase": "Ready"}}, subresource="status")
+        if await find(ctx, f"{actual.name}-stock") is None:
+            await ctx.client.create(config_map(f"{actual.name}-stock"))
         if correct:
-            await ctx.client.patch(KIND, found.name, {"status": {"phase": "Ready"}}, subresource="status")
+            await ctx.client.patch(KIND, actual.name, {"status": {"phase": "Ready"}}, subresource="status")
 
     return operator
 
@@ -135,15 +135,15 @@ def shards(*, correct: bool) -> Operator:
     operator = Operator("shards")
 
     @operator.reconcile(Shop)
-    async def reconcile(found: Shop, ctx: Context) -> None:
+    async def reconcile(actual: Shop, ctx: Context) -> None:
         if correct:
-            await confirm(found, ctx)
-        for number in range(found.spec.shards):
-            if await find(ctx, f"{found.name}-{number}") is None:
-                await ctx.client.create(config_map(f"{found.name}-{number}"))
-        for number in range(found.spec.shards, 4):
+            await confirm(actual, ctx)
+        for number in range(actual.spec.shards):
+            if await find(ctx, f"{actual.name}-{number}") is None:
+                await ctx.client.create(config_map(f"{actual.name}-{number}"))
+        for number in range(actual.spec.shards, 4):
             try:
-                await ctx.client.delete(CONFIG_MAP, f"{found.name}-{number}", namespace="default")
+                await ctx.client.delete(CONFIG_MAP, f"{actual.name}-{number}", namespace="default")
             except errors.NotFound:
                 continue
 
@@ -157,24 +157,24 @@ def closing(*, correct: bool) -> Operator:
     operator = Operator("closing")
 
     @operator.reconcile(Shop)
-    async def reconcile(found: Shop, ctx: Context) -> None:
+    async def reconcile(actual: Shop, ctx: Context) -> None:
         if correct:
-            await confirm(found, ctx)
-        if found.spec.title == "closed":
+            await confirm(actual, ctx)
+        if actual.spec.title == "closed":
             with suppress(errors.NotFound):
-                await ctx.client.delete(CONFIG_MAP, f"{found.name}-data", namespace="default")
-        elif await find(ctx, f"{found.name}-data") is None:
-            await ctx.client.create(config_map(f"{found.name}-data"))
-        await ctx.client.patch(KIND, found.name, {"status": {"phase": found.spec.title}}, subresource="status")
+                await ctx.client.delete(CONFIG_MAP, f"{actual.name}-data", namespace="default")
+        elif await find(ctx, f"{actual.name}-data") is None:
+            await ctx.client.create(config_map(f"{actual.name}-data"))
+        await ctx.client.patch(KIND, actual.name, {"status": {"phase": actual.spec.title}}, subresource="status")
 
     return operator
 
 
-async def confirm(found: Shop, ctx: Context) -> None:
+async def confirm(actual: Shop, ctx: Context) -> None:
     """Write to the shop. The write fails if this is not its newest version: what was seen in the past does no harm."""
-    status = {"seen": found.spec.shards, "phase": found.spec.title}
-    patch = {"metadata": {"resourceVersion": found.metadata.resource_version}, "status": status}
-    await ctx.client.patch(KIND, found.name, patch, subresource="status")
+    status = {"seen": actual.spec.shards, "phase": actual.spec.title}
+    patch = {"metadata": {"resourceVersion": actual.metadata.resource_version}, "status": status}
+    await ctx.client.patch(KIND, actual.name, patch, subresource="status")
 
 
 # 5. An order that is only there for a while, instead of a number that stays.
@@ -184,10 +184,10 @@ def restock(*, correct: bool) -> Operator:
     operator = Operator("restock")
 
     @operator.reconcile(Shop)
-    async def reconcile(found: Shop, ctx: Context) -> None:
-        is_ordered = found.spec.shards > 1 if correct else found.spec.title == "restock"
-        if is_ordered and await find(ctx, f"{found.name}-delivery") is None:
-            await ctx.client.create(config_map(f"{found.name}-delivery"))
+    async def reconcile(actual: Shop, ctx: Context) -> None:
+        is_ordered = actual.spec.shards > 1 if correct else actual.spec.title == "restock"
+        if is_ordered and await find(ctx, f"{actual.name}-delivery") is None:
+            await ctx.client.create(config_map(f"{actual.name}-delivery"))
 
     return operator
 
@@ -199,15 +199,15 @@ def generated(*, correct: bool) -> Operator:
     operator = Operator("generated")
 
     @operator.reconcile(Shop)
-    async def reconcile(found: Shop, ctx: Context) -> None:
-        if found.status.phase == "Open":
+    async def reconcile(actual: Shop, ctx: Context) -> None:
+        if actual.status.phase == "Open":
             return
-        order = config_map(f"{found.name}-order")
+        order = config_map(f"{actual.name}-order")
         if not correct:
-            order["metadata"] = {"generateName": f"{found.name}-order-", "namespace": "default"}
+            order["metadata"] = {"generateName": f"{actual.name}-order-", "namespace": "default"}
         with suppress(errors.AlreadyExists):
             await ctx.client.create(order)
-        await ctx.client.patch(KIND, found.name, {"status": {"phase": "Open"}}, subresource="status")
+        await ctx.client.patch(KIND, actual.name, {"status": {"phase": "Open"}}, subresource="status")
 
     return operator
 
@@ -219,8 +219,8 @@ def counter(*, correct: bool) -> Operator:
     operator = Operator("counter")
 
     @operator.reconcile(Shop)
-    async def reconcile(found: Shop, ctx: Context) -> None:
-        if found.status.phase == "Counted":
+    async def reconcile(actual: Shop, ctx: Context) -> None:
+        if actual.status.phase == "Counted":
             return
         total = await find(ctx, "total")
         if total is None:
@@ -228,7 +228,7 @@ def counter(*, correct: bool) -> Operator:
         wanted = len(await ctx.client.list(KIND)) if correct else int(total["data"]["count"]) + 1
         if total["data"]["count"] != str(wanted):
             await ctx.client.patch(CONFIG_MAP, "total", {"data": {"count": str(wanted)}}, namespace="default")
-        await ctx.client.patch(KIND, found.name, {"status": {"phase": "Counted"}}, subresource="status")
+        await ctx.client.patch(KIND, actual.name, {"status": {"phase": "Counted"}}, subresource="status")
 
     return operator
 
@@ -240,20 +240,20 @@ def ports(*, correct: bool) -> Operator:
     operator = Operator("ports")
 
     @operator.reconcile(Shop)
-    async def reconcile(found: Shop, ctx: Context) -> None:
-        if found.status.port:
+    async def reconcile(actual: Shop, ctx: Context) -> None:
+        if actual.status.port:
             return
         taken = {
             obj["data"]["shop"]: int(obj["data"]["port"])
             for obj in await ctx.client.list(CONFIG_MAP, labels="app=shop")
         }
-        port = taken.get(found.name) or 8000 + len(taken)
-        claim = config_map(f"port-{port}", shop=found.name, port=str(port))
+        port = taken.get(actual.name) or 8000 + len(taken)
+        claim = config_map(f"port-{port}", shop=actual.name, port=str(port))
         if not correct:
             claim["metadata"] = {"generateName": "port-", "namespace": "default", "labels": {"app": "shop"}}
-        if found.name not in taken:
+        if actual.name not in taken:
             await ctx.client.create(claim)
-        await ctx.client.patch(KIND, found.name, {"status": {"port": port}}, subresource="status")
+        await ctx.client.patch(KIND, actual.name, {"status": {"port": port}}, subresource="status")
 
     return operator
 
@@ -265,16 +265,16 @@ def swallowed(*, correct: bool) -> Operator:
     operator = Operator("swallowed")
 
     @operator.reconcile(Shop)
-    async def reconcile(found: Shop, ctx: Context) -> None:
-        if found.status.phase == "Done":
+    async def reconcile(actual: Shop, ctx: Context) -> None:
+        if actual.status.phase == "Done":
             return
         try:
-            if await find(ctx, f"{found.name}-stock") is None:
-                await ctx.client.create(config_map(f"{found.name}-stock"))
+            if await find(ctx, f"{actual.name}-stock") is None:
+                await ctx.client.create(config_map(f"{actual.name}-stock"))
         except errors.InternalError:
             if correct:
                 raise
-        await ctx.client.patch(KIND, found.name, {"status": {"phase": "Done"}}, subresource="status")
+        await ctx.client.patch(KIND, actual.name, {"status": {"phase": "Done"}}, subresource="status")
 
     return operator
 

@@ -63,7 +63,7 @@ async def test_a_finding_can_be_shown_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         (("/no/such/program",), "cannot be started: .*No such file"),
         (
@@ -74,10 +74,10 @@ async def test_a_finding_can_be_shown_again() -> None:
     ids=["missing", "ends"],
 )
 async def test_a_program_that_does_not_run_is_an_error(
-    command: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+    command: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pinnace.testing.perturb.programs._RESTART_SECONDS", 0.0)
-    with pytest.raises(ScenarioFailed, match=f"(?s){said}"):
+    with pytest.raises(ScenarioFailed, match=f"(?s){message}"):
         await search(Scenario(command=command, act=open_shop, name="program"))
 
 
@@ -121,7 +121,7 @@ def test_the_command_takes_manifests_and_executables_as_steps(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("step", "said"),
+    ("step", "message"),
     [
         ("missing.yaml", 'the path "missing.yaml" does not exist'),
         ("delete:missing.yaml", 'the path "missing.yaml" does not exist'),
@@ -129,14 +129,14 @@ def test_the_command_takes_manifests_and_executables_as_steps(tmp_path: Path) ->
         ("plain.txt", "the step plain.txt is not executable; make it so with chmod"),
     ],
 )
-def test_bad_steps_are_refused(step: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_steps_are_refused(step: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "plain.txt").write_text("nothing")
-    with pytest.raises(CommandError, match=said):
+    with pytest.raises(CommandError, match=message):
         scenario_of(["sh"], [step], setup=(), ignore=(), quiet=1, deadline=1)
 
 
 def test_steps_without_a_command_are_refused(tmp_path: Path) -> None:
     ended = run("one.py", "two.py", folder=tmp_path)
-    said = "expected one Python file with Scenarios, found 2; steps need --command"
-    assert (ended.returncode, said in ended.stderr) == (2, True), ended.stderr
+    message = "expected one Python file with Scenarios, found 2; steps need --command"
+    assert (ended.returncode, message in ended.stderr) == (2, True), ended.stderr

@@ -79,10 +79,10 @@ def unsteady() -> Operator:
     operator = Operator("unsteady")
 
     @operator.reconcile(Shop)
-    async def reconcile(found: Shop, ctx: Context) -> None:
-        if not found.status.port:
+    async def reconcile(actual: Shop, ctx: Context) -> None:
+        if not actual.status.port:
             patch = {"status": {"port": secrets.randbelow(60000) + 1}}
-            await ctx.client.patch(KIND, found.name, patch, subresource="status")
+            await ctx.client.patch(KIND, actual.name, patch, subresource="status")
 
     return operator
 
@@ -92,8 +92,8 @@ async def test_an_operator_that_is_not_deterministic_is_reported_as_such(bare: C
     assert result.findings == []
     assert "unsteady is not deterministic by itself" in str(result)
     assert "status.port" in str(result)
-    told = Scenario(operator=unsteady, act=open_shop, name="unsteady", ignore=("shops.example.com *: status.port",))
-    assert not (await search(told, base=bare, kinds=["crash"])).unstable
+    message = Scenario(operator=unsteady, act=open_shop, name="unsteady", ignore=("shops.example.com *: status.port",))
+    assert not (await search(message, base=bare, kinds=["crash"])).unstable
 
 
 async def test_a_scenario_that_fails_by_itself_is_an_error(bare: Cluster) -> None:
@@ -108,8 +108,8 @@ def restless() -> Operator:
     operator = Operator("restless")
 
     @operator.reconcile(Shop)
-    async def reconcile(found: Shop, ctx: Context) -> None:
-        await ctx.client.patch(KIND, found.name, {"status": {"seen": found.status.seen + 1}}, subresource="status")
+    async def reconcile(actual: Shop, ctx: Context) -> None:
+        await ctx.client.patch(KIND, actual.name, {"status": {"seen": actual.status.seen + 1}}, subresource="status")
 
     return operator
 
@@ -129,12 +129,14 @@ def hasty(*, correct: bool) -> Operator:
     state = {"failed": False}
 
     @operator.reconcile(Shop)
-    async def reconcile(found: Shop, ctx: Context) -> None:
+    async def reconcile(actual: Shop, ctx: Context) -> None:
         if state["failed"] and not correct:
-            await ctx.client.patch(KIND, found.name, {"status": {"seen": found.status.seen + 1}}, subresource="status")
-        elif found.status.phase != "Open":
+            await ctx.client.patch(
+                KIND, actual.name, {"status": {"seen": actual.status.seen + 1}}, subresource="status"
+            )
+        elif actual.status.phase != "Open":
             try:
-                await ctx.client.patch(KIND, found.name, {"status": {"phase": "Open"}}, subresource="status")
+                await ctx.client.patch(KIND, actual.name, {"status": {"phase": "Open"}}, subresource="status")
             except errors.InternalError:
                 state["failed"] = True
                 raise
@@ -148,8 +150,8 @@ async def test_a_disturbed_run_that_does_not_settle_is_a_finding(
 ) -> None:
     monkeypatch.setattr("pinnace.testing.cluster.PATIENCE", 2.0)
     shaky = Scenario(operator=lambda: hasty(correct=correct), act=open_shop, name="hasty")
-    found = await replay(shaky, "failed-write:1", base=bare)
-    assert any("has not settled after" in line for line in found) is not correct
+    result = await replay(shaky, "failed-write:1", base=bare)
+    assert any("has not settled after" in line for line in result) is not correct
 
 
 @pytest.mark.parametrize("text", ["crash", "crash:0", "explode:1", "crash:x"])
@@ -179,7 +181,7 @@ BAD = scenario("swallowed error", correct=False)
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "said"),
+    ("args", "code", "message"),
     [
         (["--only", "mark before the work", "--kinds", "crash"], 0, "2 disturbances, 0 findings"),
         (["--only", "swallowed error", "--replay", "failed-write:1"], 1, "corner-stock: none instead of 1 object"),
@@ -188,11 +190,11 @@ BAD = scenario("swallowed error", correct=False)
     ],
     ids=["good", "bad", "no such scenario", "no such kind"],
 )
-def test_the_command_reports_and_exits(args: list[str], code: int, said: str, tmp_path: Path) -> None:
+def test_the_command_reports_and_exits(args: list[str], code: int, message: str, tmp_path: Path) -> None:
     (tmp_path / "scenarios.py").write_text(SCENARIOS)
     command = [sys.executable, "-m", "pinnace.cli.main", "perturb", str(tmp_path / "scenarios.py"), *args]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert (ended.returncode, said in ended.stdout + ended.stderr) == (code, True), ended.stdout + ended.stderr
+    assert (ended.returncode, message in ended.stdout + ended.stderr) == (code, True), ended.stdout + ended.stderr
 
 
 MARKED = """

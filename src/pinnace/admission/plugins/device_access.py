@@ -30,17 +30,15 @@ _ACCOUNT = ["system", "serviceaccount"]
 async def _find_status_refusals(review: Review, permissions: Permissions) -> list[FieldError]:
     """Return the parts of a claim's status that its writer has changed without permission."""
     new, old = review.changed.get("status") or NOTHING, (review.old or NOTHING).get("status") or NOTHING
-    found: list[FieldError] = []
+    errs: list[FieldError] = []
     if _is_bound_otherwise(new, old):
         # For the whole cluster: who hands out devices takes them from others, wherever those are.
         why = await _missing_permission(review, permissions, review.verb, BINDING)
         if why:
             changed = "status.allocation or status.reservedFor"
-            found.append(
-                _error_of("status.allocation", changed, f'resourceclaims/{BINDING}", verb="{review.verb}', why)
-            )
+            errs.append(_error_of("status.allocation", changed, f'resourceclaims/{BINDING}", verb="{review.verb}', why))
     if new.get("allocation") is None:
-        return found  # The device statuses were removed with their devices.
+        return errs  # The device statuses were removed with their devices.
     verbs = _driver_verbs(review.user, new["allocation"], review.verb)
     for driver in sorted(_changed_drivers(new, old)):
         reasons = [
@@ -48,8 +46,8 @@ async def _find_status_refusals(review: Review, permissions: Permissions) -> lis
         ]
         if all(reasons):
             wanted = f'resourceclaims/{DRIVER}", verb="[{" ".join(verbs)}]'
-            found.append(_error_of("status.devices", "status.devices", wanted, reasons[0]))
-    return found
+            errs.append(_error_of("status.devices", "status.devices", wanted, reasons[0]))
+    return errs
 
 
 async def _missing_permission(
@@ -131,19 +129,19 @@ class DeviceAccess(AdmissionPlugin):
         self._permissions = permissions
 
     async def validate(self, review: Review) -> None:
-        found = await self.errs(review)
-        if found:
+        errs = await self.errs(review)
+        if errs:
             kind = review.resource.kind
-            raise errors.Invalid(found, group=kind.group, kind=kind.name, name=review.name)
+            raise errors.Invalid(errs, group=kind.group, kind=kind.name, name=review.name)
 
     async def errs(self, review: Review) -> list[FieldError]:
-        found: list[FieldError] = []
+        refused: list[FieldError] = []
         field = _find_admin_access(review)
         if field and not self._is_let(review.namespace):
-            found.append(_refusal(field))
+            refused.append(_refusal(field))
         if self._permissions is not None and review.subresource == "status":
-            found += await _find_status_refusals(review, self._permissions)
-        return found
+            refused += await _find_status_refusals(review, self._permissions)
+        return refused
 
     def _is_let(self, name: str) -> bool:
         namespace = self._namespaces.get(name) or {"metadata": {}}

@@ -62,13 +62,13 @@ def _give_defaults(pod: Pod, limits: list[LimitRangeItem]) -> None:
             given["limits"] |= limit.get("default") or {}
             given["requests"] |= limit.get("defaultRequest") or {}
     spec = pod.get("spec") or {}
-    said: list[str] = []
+    notes: list[str] = []
     for field in ("containers", "initContainers"):
         for container in spec.get(field) or ():
-            said += _give(container, given, "container" if field == "containers" else "init container")
-    if said:
+            notes += _give(container, given, "container" if field == "containers" else "init container")
+    if notes:
         annotations = pod["metadata"].get("annotations") or {}
-        pod["metadata"]["annotations"] = {**annotations, ANNOTATION: f"LimitRanger plugin set: {'; '.join(said)}"}
+        pod["metadata"]["annotations"] = {**annotations, ANNOTATION: f"LimitRanger plugin set: {'; '.join(notes)}"}
 
 
 def _give(container: Container, given: dict[Side, dict[str, Any]], what: str) -> Iterator[str]:
@@ -146,8 +146,8 @@ def _too_far_apart(kind: str, name: str, ratio: Quantity, requests: Amounts, lim
         yield f"{bound}, but no request is specified or request is 0"
     elif not limits.get(name):
         yield f"{bound}, but no limit is specified or limit is 0"
-    elif (found := limits[name].ratio_to(requests[name])) > ratio:
-        yield f"{bound}, but provided ratio is {float(found.amount):f}"
+    elif (actual := limits[name].ratio_to(requests[name])) > ratio:
+        yield f"{bound}, but provided ratio is {float(actual.amount):f}"
 
 
 def _of_pod(spec: PodSpec, what: Side) -> Amounts:

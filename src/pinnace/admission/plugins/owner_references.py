@@ -53,8 +53,8 @@ class OwnerReferencesPermissionEnforcement:
 
     async def _check_blocking(self, review: Review, owner: OwnerReference) -> None:
         kind = Kind.parse(owner.get("apiVersion", ""), owner.get("kind", ""))
-        found = self._kinds.of_kind(kind)
-        if found is None:
+        resource = self._kinds.of_kind(kind)
+        if resource is None:
             raise review.forbidden(
                 "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion "
                 f"{kind.api_version} Kind {kind.name}: "
@@ -63,10 +63,10 @@ class OwnerReferencesPermissionEnforcement:
         if await self._permissions.forbidden_error(
             review.user,
             "update",
-            group=found.group,
-            resource=found.plural,
+            group=resource.group,
+            resource=resource.plural,
             subresource="finalizers",
-            namespace=review.namespace if found.namespaced else "",
+            namespace=review.namespace if resource.namespaced else "",
             name=owner.get("name", ""),
         ):
             raise review.forbidden(

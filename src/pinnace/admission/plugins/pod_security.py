@@ -107,8 +107,8 @@ class PodSecurity:
     def _policy_of(self, namespace: str) -> NamespacePolicy | None:
         """Return the policy of a namespace; None if it does not restrict pods."""
         if namespace not in self._policies:
-            found = self._namespaces.get(namespace)
-            policy, errs = policy_of((found or {"metadata": {}})["metadata"].get("labels") or {}, self._defaults)
+            stored = self._namespaces.get(namespace)
+            policy, errs = policy_of((stored or {"metadata": {}})["metadata"].get("labels") or {}, self._defaults)
             is_open = not errs and all(level.name == "privileged" for level in policy)
             self._policies[namespace] = None if is_open else policy
         return self._policies[namespace]
@@ -149,22 +149,22 @@ class PodSecurity:
     def _find_violating(self, namespace: str, level: Level) -> list[str]:
         """Return warnings for existing pods that violate the new policy of their namespace."""
         pods = [pod for _, pod in self._pods.in_namespace(namespace)]
-        found: dict[str, list[str]] = {}
+        violating: dict[str, list[str]] = {}
         for pod in pods[:_MOST_PODS]:
             reasons, _ = violations(pod, level)
             if reasons:
-                found.setdefault(reasons, []).append(pod["metadata"]["name"])
+                violating.setdefault(reasons, []).append(pod["metadata"]["name"])
         warnings = []
         if len(pods) > _MOST_PODS:
             warnings.append(
                 f"new PodSecurity enforce level only checked against the first {_MOST_PODS} "
                 f"of {len(pods)} existing pods"
             )
-        if found:
+        if violating:
             warnings.append(
                 f'existing pods in namespace "{namespace}" violate the new PodSecurity enforce level "{level}"'
             )
-        return warnings + sorted(f"{_first_of(names)}: {reasons}" for reasons, names in found.items())
+        return warnings + sorted(f"{_first_of(names)}: {reasons}" for reasons, names in violating.items())
 
 
 def _exemption_warning(namespace: str, policy: NamespacePolicy, labels: Mapping[str, str]) -> list[str]:
@@ -190,20 +190,20 @@ def policy_of(
     levels: dict[str, Level] = {}
     for mode in _MODES:
         name, minor = getattr(defaults, mode)
-        if (said := labels.get(f"{PREFIX}{mode}")) is not None:
-            name = said
-            if said not in STRICTNESS:
+        if (value := labels.get(f"{PREFIX}{mode}")) is not None:
+            name = value
+            if value not in STRICTNESS:
                 name = "restricted" if mode == "enforce" else "privileged"
                 why = "must be one of privileged, baseline, restricted"
-                errs.append(invalid(f"metadata.labels[{PREFIX}{mode}]", said, why))
-        if (said := labels.get(f"{PREFIX}{mode}-version")) is not None:
+                errs.append(invalid(f"metadata.labels[{PREFIX}{mode}]", value, why))
+        if (value := labels.get(f"{PREFIX}{mode}-version")) is not None:
             minor = None
-            if said == "latest":
+            if value == "latest":
                 pass
-            elif found := _version(said):
-                minor = parse_int(found[1])
+            elif match := _version(value):
+                minor = parse_int(match[1])
             else:
-                errs.append(invalid(f"metadata.labels[{PREFIX}{mode}-version]", said, 'must be "latest" or "v1.x"'))
+                errs.append(invalid(f"metadata.labels[{PREFIX}{mode}-version]", value, 'must be "latest" or "v1.x"'))
         levels[mode] = Level(name, minor)
     enforced = labels.get(f"{PREFIX}enforce")
     if f"{PREFIX}warn" not in labels and STRICTNESS.get(enforced or "", 0) > STRICTNESS[levels["warn"].name]:

@@ -136,10 +136,10 @@ def _names(spec: PodSpec, is_bad: Callable[[AnyContainer], bool]) -> list[str]:
     return [container.get("name", "") for container in containers_of(spec) if is_bad(container)]
 
 
-def _offenders(spec: PodSpec, found: Callable[[AnyContainer], set[str]]) -> tuple[list[str], list[str]]:
+def _offenders(spec: PodSpec, violations: Callable[[AnyContainer], set[str]]) -> tuple[list[str], list[str]]:
     """Return the containers with findings, and all their findings."""
-    names = _names(spec, lambda container: bool(found(container)))
-    return names, sorted(set().union(*(found(container) for container in containers_of(spec))))
+    names = _names(spec, lambda container: bool(violations(container)))
+    return names, sorted(set().union(*(violations(container) for container in containers_of(spec))))
 
 
 def _plural(word: str, count: int, more: str = "") -> str:
@@ -251,18 +251,20 @@ def _host_ports(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
 def _host_probes(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
     def hosts(part: AnyContainer) -> set[str]:
         life = part.get("lifecycle") or {}
-        asked: list[Probe | LifecycleHandler | None]
-        asked = [part.get(name) for name in ("livenessProbe", "readinessProbe", "startupProbe")]
-        asked += [life.get("postStart"), life.get("preStop")]
-        handlers = [(each or NOTHING).get(how) or NOTHING for each in asked for how in ("httpGet", "tcpSocket")]
+        handlers_or_probes: list[Probe | LifecycleHandler | None]
+        handlers_or_probes = [part.get(name) for name in ("livenessProbe", "readinessProbe", "startupProbe")]
+        handlers_or_probes += [life.get("postStart"), life.get("preStop")]
+        handlers = [
+            (each or NOTHING).get(how) or NOTHING for each in handlers_or_probes for how in ("httpGet", "tcpSocket")
+        ]
         return {handler["host"] for handler in handlers if handler.get("host")}
 
-    names, found = _offenders(spec, hosts)
+    names, violating = _offenders(spec, hosts)
     if not names:
         return None
     names = sorted(set(names))
-    verb, noun = _plural("uses", len(names), "use"), _plural("probe or lifecycle host", len(found))
-    return "probe or lifecycle host", f"{_containers(names)} {verb} {noun} {_quote(found)}"
+    verb, noun = _plural("uses", len(names), "use"), _plural("probe or lifecycle host", len(violating))
+    return "probe or lifecycle host", f"{_containers(names)} {verb} {noun} {_quote(violating)}"
 
 
 def _privileged(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
@@ -292,8 +294,8 @@ def _selinux(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
         return _context(part).get("seLinuxOptions") or {}
 
     def is_bad(part: Part) -> bool:
-        found = options(part)
-        return found.get("type", "") not in allowed or bool(found.get("user")) or bool(found.get("role"))
+        selinux = options(part)
+        return selinux.get("type", "") not in allowed or bool(selinux.get("user")) or bool(selinux.get("role"))
 
     names = _names(spec, is_bad)
     if not names and not is_bad(spec):
@@ -396,12 +398,12 @@ def _volumes(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
 def _non_root(annotations: Annotations, spec: PodSpec, minor: int) -> Found:
     if _is_relaxed(spec, minor):
         return None
-    said = _context(spec).get("runAsNonRoot")
+    wanted = _context(spec).get("runAsNonRoot")
     denying = _names(spec, lambda part: _context(part).get("runAsNonRoot") is False)
-    if denying or said is False:
-        setters = _setters(said is False, denying)
+    if denying or wanted is False:
+        setters = _setters(wanted is False, denying)
         return "runAsNonRoot != true", f"{setters} must not set securityContext.runAsNonRoot=false"
-    silent = _names(spec, lambda part: _context(part).get("runAsNonRoot") is None) if not said else []
+    silent = _names(spec, lambda part: _context(part).get("runAsNonRoot") is None) if not wanted else []
     if not silent:
         return None
     return "runAsNonRoot != true", f"pod or {_containers(silent)} must set securityContext.runAsNonRoot=true"

@@ -36,10 +36,10 @@ class PodTopologyLabels:
             return {}
         known = self._known.get(node)
         if known is None:
-            found = self._nodes.get(node)
-            if found is None:
+            stored = self._nodes.get(node)
+            if stored is None:
                 return {}
-            of_node = found["metadata"].get("labels") or {}
+            of_node = stored["metadata"].get("labels") or {}
             known = self._known[node] = {name: of_node[name] for name in _LABELS if name in of_node}
         return known
 

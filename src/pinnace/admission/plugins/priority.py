@@ -43,13 +43,13 @@ class Priority:
 
     def _prioritize(self, review: Review, spec: PodSpec) -> None:
         name = spec.get("priorityClassName")
-        found = self._classes.get(name) if name else self._default()
-        if name and found is None:
+        priority_class = self._classes.get(name) if name else self._default()
+        if name and priority_class is None:
             raise review.forbidden(f"no PriorityClass with name {name} was found")
-        if found is not None:
-            spec["priorityClassName"] = found["metadata"]["name"]
-        priority = (found or {}).get("value", 0)
-        policy = (found or {"preemptionPolicy": "PreemptLowerPriority"}).get("preemptionPolicy")
+        if priority_class is not None:
+            spec["priorityClassName"] = priority_class["metadata"]["name"]
+        priority = (priority_class or {}).get("value", 0)
+        policy = (priority_class or {"preemptionPolicy": "PreemptLowerPriority"}).get("preemptionPolicy")
         given = spec.get("priority")
         if given is not None and given != priority:
             raise review.forbidden(

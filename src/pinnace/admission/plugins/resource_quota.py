@@ -213,11 +213,13 @@ def _check(review: Review, quota: str, account: QuotaAccount, share: Amounts) ->
         why = unsaid(review.changed.get("spec") or NOTHING, limited)
         if why:
             raise review.forbidden(f"failed quota: {name_of_quota}: {why}")
-    asked = {name: amount - before.get(name, NONE) for name, amount in share.items()}
-    exceeded = [name for name, more in asked.items() if more > NONE and account.used[name] + more > account.hard[name]]
+    requested = {name: amount - before.get(name, NONE) for name, amount in share.items()}
+    exceeded = [
+        name for name, more in requested.items() if more > NONE and account.used[name] + more > account.hard[name]
+    ]
     if exceeded:
         raise review.forbidden(
-            f"exceeded quota: {name_of_quota}, requested: {_format_amounts(asked, exceeded)}, "
+            f"exceeded quota: {name_of_quota}, requested: {_format_amounts(requested, exceeded)}, "
             f"used: {_format_amounts(account.used, exceeded)}, limited: {_format_amounts(account.hard, exceeded)}"
         )
 

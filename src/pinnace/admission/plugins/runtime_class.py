@@ -22,17 +22,17 @@ class RuntimeClass:
         if review.subresource:
             return
         spec = review.changed.get("spec") or NOTHING
-        found = self._class_of(review, spec)
-        if found is None:
+        runtime_class = self._class_of(review, spec)
+        if runtime_class is None:
             return
-        overhead = found.get("overhead")
+        overhead = runtime_class.get("overhead")
         if overhead is not None:
             fixed = overhead.get("podFixed") or {}
             if spec.get("overhead") and not _same_amounts(fixed, spec["overhead"]):
                 raise review.forbidden(_OTHER_OVERHEAD)
             spec["overhead"] = fixed
-        if found.get("scheduling") is not None:
-            _schedule(review, spec, found["scheduling"])
+        if runtime_class.get("scheduling") is not None:
+            _schedule(review, spec, runtime_class["scheduling"])
 
     def validate(self, review: Review) -> None:
         if review.subresource:
@@ -49,10 +49,10 @@ class RuntimeClass:
         name = spec.get("runtimeClassName")
         if name is None:
             return None
-        found = self._classes.get(name)
-        if found is None:
+        runtime_class = self._classes.get(name)
+        if runtime_class is None:
             raise review.forbidden(f'pod rejected: RuntimeClass "{name}" not found')
-        return found
+        return runtime_class
 
 
 def _same_amounts(amounts: dict[str, str], others: dict[str, str]) -> bool:
@@ -97,8 +97,8 @@ def _implies(wide: Toleration, narrow: Toleration) -> bool:
         return False
     seconds = wide.get("tolerationSeconds")
     if wide.get("effect") == "NoExecute" and seconds is not None:
-        asked = narrow.get("tolerationSeconds")
-        if asked is None or asked > seconds:
+        seconds_of_narrow = narrow.get("tolerationSeconds")
+        if seconds_of_narrow is None or seconds_of_narrow > seconds:
             return False
     if operator == "Exists":
         return True

@@ -56,10 +56,10 @@ class PersistentVolumeClaimResize:
         name = storage_class_of(new)
         if not name or name != storage_class_of(old):
             return False
-        found = self._classes.get(name)
-        return found is not None and bool(found.get("allowVolumeExpansion"))
+        storage_class = self._classes.get(name)
+        return storage_class is not None and bool(storage_class.get("allowVolumeExpansion"))
 
 
 def _size(claim: AnyObject) -> Quantity:
-    asked = (((claim.get("spec") or {}).get("resources") or {}).get("requests") or {}).get("storage")
-    return parse(asked) if asked is not None else ZERO
+    requested = (((claim.get("spec") or {}).get("resources") or {}).get("requests") or {}).get("storage")
+    return parse(requested) if requested is not None else ZERO

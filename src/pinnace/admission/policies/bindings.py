@@ -119,7 +119,7 @@ class Policy:
     is_static: bool
 
     @classmethod
-    def read(cls, obj: Object, found: Iterable[Object]) -> Policy:
+    def read(cls, obj: Object, objects: Iterable[Object]) -> Policy:
         from pinnace.schema.cel.policies import own_variable  # noqa: PLC0415 - few clusters have policies.
 
         spec = obj.get("spec") or {}
@@ -137,7 +137,7 @@ class Policy:
             variables=programs,
             types=types,
             fails_closed=spec.get("failurePolicy", "Fail") != "Ignore",
-            bindings=tuple(Binding.read(binding) for binding in found),
+            bindings=tuple(Binding.read(binding) for binding in objects),
             is_static=is_static(obj),
         )
 
@@ -231,8 +231,8 @@ def parameters_of(policy: Policy, binding: Binding, review: Review, kinds: Param
         return [None]
     source = kinds(kind.get("apiVersion", ""), kind.get("kind", ""))
     if source is None:
-        shown = f"{kind.get('apiVersion', '')}, Kind={kind.get('kind', '')}"
-        raise PolicyNotConfigured(f"failed to find resource referenced by paramKind: '{shown}'")
+        kind_text = f"{kind.get('apiVersion', '')}, Kind={kind.get('kind', '')}"
+        raise PolicyNotConfigured(f"failed to find resource referenced by paramKind: '{kind_text}'")
     namespace = reference.get("namespace") or ""
     if source.namespaced:
         namespace = namespace or ("" if is_namespace(review.resource) else review.namespace)
@@ -242,19 +242,19 @@ def parameters_of(policy: Policy, binding: Binding, review: Review, kinds: Param
             )
     elif namespace:
         raise NotConfigured("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
-    found: list[Object | None]
+    params: list[Object | None]
     if reference.get("name"):
         name = reference["name"]
         param = source.get(f"{namespace}/{name}" if source.namespaced else name)
-        found = [param] if param is not None else []
+        params = [param] if param is not None else []
     else:
         selector = from_object(reference.get("selector"))
-        found = [
+        params = [
             param for param in source.in_namespace(namespace) if selector.matches(param["metadata"].get("labels") or {})
         ]
-    if not found and reference.get("parameterNotFoundAction") == "Deny":
+    if not params and reference.get("parameterNotFoundAction") == "Deny":
         raise NotConfigured("no params found for policy binding with `Deny` parameterNotFoundAction")
-    return found
+    return params
 
 
 class Situation:

@@ -89,12 +89,12 @@ class MutatingPolicies(AdmissionPlugin):
         self._table.on_change(changed)
 
     def mutate(self, review: Review) -> NowOrLater[None]:
-        meant = self._table.of(review)
-        return self._mutate(review, meant) if meant and review.new is not None else None
+        matching = self._table.of(review)
+        return self._mutate(review, matching) if matching and review.new is not None else None
 
-    async def _mutate(self, review: Review, meant: list[tuple[Policy, Mutations, Resource]]) -> None:
+    async def _mutate(self, review: Review, matching: list[tuple[Policy, Mutations, Resource]]) -> None:
         reinvocation = review.reinvocation
-        for policy, mutations, target in meant:
+        for policy, mutations, target in matching:
             if not policy.matcher.selects(review, self._namespaces):
                 continue
             for binding in policy.bindings:
@@ -168,18 +168,18 @@ class MutatingPolicies(AdmissionPlugin):
         except CelError as err:
             raise NotMutated(f"expression '{step.expression.strip()}' resulted in error: {err}") from None
 
-    def _step(self, step: Mutation, shown: Object, target: Resource, value: Any) -> Object:
+    def _step(self, step: Mutation, obj: Object, target: Resource, value: Any) -> Object:
         """Return the object after one mutation. Raise NotMutated."""
         try:
-            changed = deep_copy(_apply_patch(shown, value) if step.is_json_patch else _merge(shown, value, target))
-            if is_message(shown, target):
+            changed = deep_copy(_apply_patch(obj, value) if step.is_json_patch else _merge(obj, value, target))
+            if is_message(obj, target):
                 return changed
             self._read(target, changed)
         except json_and_merge.PatchRefused as err:
             raise NotMutated(f"JSON Patch: {err.why}") from None
         except (errors.ApiError, DecodeError, ValueError) as err:
             raise NotMutated(str(err)) from None
-        metadata, before = changed.get("metadata"), shown["metadata"]
+        metadata, before = changed.get("metadata"), obj["metadata"]
         if not isinstance(metadata, dict) or any(metadata.get(name) != before.get(name) for name in _IDENTITY):
             raise NotMutated("a policy may not make another object of this one")
         return changed
@@ -204,24 +204,24 @@ class Unmutated(errors.ApiError):
         super().__init__(message, details={**kept, "causes": [{"message": message}]})
 
 
-def _apply_patch(shown: Object, operations: Any) -> Object:
+def _apply_patch(obj: Object, operations: Any) -> Object:
     if not isinstance(operations, list) or not all(isinstance(operation, dict) for operation in operations):
         raise NotMutated("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch")
-    patched = json_and_merge.json_patch(shown, operations)
+    patched = json_and_merge.json_patch(obj, operations)
     if not isinstance(patched, dict):
         raise NotMutated("a patch must leave an object, and this one leaves something else")
     return patched
 
 
-def _merge(shown: Object, configuration: Any, target: Resource) -> Object:
+def _merge(obj: Object, configuration: Any, target: Resource) -> Object:
     if not isinstance(configuration, dict):
         raise NotMutated("ApplyConfiguration expressions must evaluate to an Object")
-    if found := list(_atomics(structure(target.schema), configuration, "")):
+    if atomics := list(_atomics(structure(target.schema), configuration, "")):
         raise NotMutated(
             "error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: "
-            + ", ".join(found)
+            + ", ".join(atomics)
         )
-    merged: Object = merge(shown, configuration, target.schema)
+    merged: Object = merge(obj, configuration, target.schema)
     return merged
 
 

@@ -149,21 +149,21 @@ class ValidatingPolicies(AdmissionPlugin):
         self._table.on_change(changed)
 
     def validate(self, review: Review) -> NowOrLater[None]:
-        meant = self._table.of(review)
-        return self._validate(review, meant) if meant else None
+        matching = self._table.of(review)
+        return self._validate(review, matching) if matching else None
 
-    async def _validate(self, review: Review, meant: list[tuple[Policy, Validations, Resource]]) -> None:
+    async def _validate(self, review: Review, matching: list[tuple[Policy, Validations, Resource]]) -> None:
         denied: list[Refused] = []
-        shown: dict[int, Situation] = {}
-        for policy, validations, target in meant:
+        situations: dict[int, Situation] = {}
+        for policy, validations, target in matching:
             if not policy.matcher.selects(review, self._namespaces):
                 continue
             for binding in policy.bindings:
                 if not self._table.is_bound(binding, review, self._namespaces):
                     continue
-                if id(target) not in shown:
-                    shown[id(target)] = await Situation.of(review, target, self._namespaces)
-                denied += await self._judge(policy, binding, validations, shown[id(target)])
+                if id(target) not in situations:
+                    situations[id(target)] = await Situation.of(review, target, self._namespaces)
+                denied += await self._judge(policy, binding, validations, situations[id(target)])
         if denied:
             raise denied[0]
 
@@ -245,17 +245,17 @@ def _evaluate_policy(
 
 def _failures(policy: Policy, validations: Validations, budget: Budget) -> list[Failure]:
     """Return false validations and, if the policy fails closed, those without a value. Raise _OutOfBudget."""
-    found: list[tuple[int, Validation, str]] = []
+    failed: list[tuple[int, Validation, str]] = []
     for index, check in enumerate(validations.checks):
         try:
             if _value(check.program, check.expression, budget) is not True:
-                found.append((index, check, ""))
+                failed.append((index, check, ""))
         except CelError as err:
             if policy.fails_closed:
-                found.append((index, check, str(err)))
+                failed.append((index, check, str(err)))
     # Messages are worked out at the end, with what is left of the budget.
     failures: list[Failure] = []
-    for index, check, why in found:
+    for index, check, why in failed:
         try:
             failures.append(Failure(index, why) if why else Failure(index, _message(check, budget), check.reason))
         except _OutOfBudget:
@@ -280,8 +280,8 @@ def _message(check: Validation, budget: Budget) -> str:
     message = ""
     if check.message_program is not None and not isinstance(check.message_program, CompileError):
         try:
-            said = _value(check.message_program, "", budget)
-            message = said.strip() if isinstance(said, str) else ""
+            text = _value(check.message_program, "", budget)
+            message = text.strip() if isinstance(text, str) else ""
         except CelError:
             message = ""
         if len(message) > _LONGEST_MESSAGE or "\n" in message:

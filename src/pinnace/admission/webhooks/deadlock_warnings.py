@@ -32,8 +32,8 @@ class SelfBlockingWebhooks:
             return
         matcher = Matcher.read(hook)
         namespace = service.get("namespace", "")
-        found = self._namespaces.get(namespace)
-        labels = (found or {"metadata": {}})["metadata"].get("labels") or {"kubernetes.io/metadata.name": namespace}
+        stored = self._namespaces.get(namespace)
+        labels = (stored or {"metadata": {}})["metadata"].get("labels") or {"kubernetes.io/metadata.name": namespace}
         if not matcher.namespaces.matches(labels) or not matcher.objects.matches_everything:
             return
         blocked = [name for name in _NEEDED if self._is_blocked(matcher, name)]

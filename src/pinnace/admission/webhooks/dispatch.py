@@ -85,21 +85,21 @@ class Hook:
     is_static: bool
 
     @classmethod
-    def read(cls, configuration: Object, said: MutatingWebhook | ValidatingWebhook, index: int, place: int) -> Hook:
-        offered = said.get("admissionReviewVersions") or ()
+    def read(cls, configuration: Object, webhook: MutatingWebhook | ValidatingWebhook, index: int, place: int) -> Hook:
+        offered = webhook.get("admissionReviewVersions") or ()
         source = "manifest/" if is_static(configuration) else ""
         return cls(
-            name=said.get("name", ""),
+            name=webhook.get("name", ""),
             configuration=configuration["metadata"]["name"],
             place=place,
-            uid=f"{source}{configuration['metadata']['name']}/{said.get('name', '')}/{index}",
-            matcher=Matcher.read(said),
-            conditions=read_conditions(said.get("matchConditions")),
-            client_config=said.get("clientConfig") or {},
-            fails_closed=said.get("failurePolicy", "Fail") != "Ignore",
-            seconds=int(said.get("timeoutSeconds") or 10),
-            has_side_effects=said.get("sideEffects") not in _WITHOUT_SIDE_EFFECTS,
-            is_reinvoked=cast("MutatingWebhook", said).get("reinvocationPolicy") == "IfNeeded",
+            uid=f"{source}{configuration['metadata']['name']}/{webhook.get('name', '')}/{index}",
+            matcher=Matcher.read(webhook),
+            conditions=read_conditions(webhook.get("matchConditions")),
+            client_config=webhook.get("clientConfig") or {},
+            fails_closed=webhook.get("failurePolicy", "Fail") != "Ignore",
+            seconds=int(webhook.get("timeoutSeconds") or 10),
+            has_side_effects=webhook.get("sideEffects") not in _WITHOUT_SIDE_EFFECTS,
+            is_reinvoked=cast("MutatingWebhook", webhook).get("reinvocationPolicy") == "IfNeeded",
             review_version=next((version for version in offered if version in ("v1", "v1beta1")), "v1"),
             is_static=is_static(configuration),
         )
@@ -189,7 +189,7 @@ class _Webhooks(AdmissionPlugin):
         began = time.perf_counter()
         try:
             try:
-                said = await self._client.post(
+                response = await self._client.post(
                     WebhookEndpoint.read(hook.client_config), body, seconds=hook.seconds, agent=USER_AGENT
                 )
             except UnusableWebhook as error:
@@ -197,7 +197,7 @@ class _Webhooks(AdmissionPlugin):
             except WebhookCallError as error:
                 raise InvalidAnswer(f"failed to call webhook: {error}") from None
             try:
-                answer = read_answer(said, uid=request["uid"], version=version, may_patch=may_patch)
+                answer = read_answer(response, uid=request["uid"], version=version, may_patch=may_patch)
             except UnreadableAnswer as error:
                 raise InvalidAnswer(f"failed to call webhook: {error}") from None
             except UnusablePatch:
@@ -245,14 +245,14 @@ class MutatingWebhooks(_Webhooks):
         self._read = read
 
     def mutate(self, review: Review) -> NowOrLater[None]:
-        meant = self._table.matching(review.resource, review.subresource, review.operation)
-        return self._mutate(review, meant) if meant else None
+        matching = self._table.matching(review.resource, review.subresource, review.operation)
+        return self._mutate(review, matching) if matching else None
 
-    async def _mutate(self, review: Review, meant: list[Match[Hook]]) -> None:
+    async def _mutate(self, review: Review, matching: list[Match[Hook]]) -> None:
         reinvocation = review.reinvocation
         if reinvocation.is_second and reinvocation.last_seen != _encode_sorted(review.new):
             reinvocation.require_previous()  # A built-in gate has changed what the webhooks had left.
-        for hook, target in meant:
+        for hook, target in matching:
             if reinvocation.is_second and hook.uid not in reinvocation.due:
                 continue
             request = await self._question(review, hook, target)
@@ -273,27 +273,27 @@ class MutatingWebhooks(_Webhooks):
 
     async def _patch(self, review: Review, hook: Hook, target: Resource, request: Object, patch: Any) -> bool:
         """Whether anything is other than before."""
-        shown = request["object"]
-        if shown is None:
+        obj = request["object"]
+        if obj is None:
             raise errors.InternalError(
                 f'admission webhook "{hook.name}" attempted to modify the object, '
                 "which is not supported for this operation"
             )
         try:
-            patched = json_and_merge.json_patch(shown, patch)
+            patched = json_and_merge.json_patch(obj, patch)
             if not isinstance(patched, dict):
                 raise DecodeError("the patch leaves something that is no object")
-            _check_kind(shown, patched)
-            if not is_message(shown, target):
+            _check_kind(obj, patched)
+            if not is_message(obj, target):
                 patched.setdefault("metadata", {})
                 self._read(target, patched)
         except json_and_merge.PatchRefused as error:
             raise errors.InternalError(error.why) from None
         except (errors.ApiError, DecodeError) as error:
             raise errors.InternalError(str(error)) from None
-        if patched == shown:
+        if patched == obj:
             return False
-        if is_message(shown, target):
+        if is_message(obj, target):
             await put_back(patched, review, target)
             return True
         _keep_identity(review, patched)
@@ -308,45 +308,45 @@ class ValidatingWebhooks(_Webhooks):
     _type = VALIDATING
 
     def validate(self, review: Review) -> NowOrLater[None]:
-        meant = self._table.matching(review.resource, review.subresource, review.operation)
-        return self._validate(review, meant) if meant else None
+        matching = self._table.matching(review.resource, review.subresource, review.operation)
+        return self._validate(review, matching) if matching else None
 
-    async def _validate(self, review: Review, meant: list[Match[Hook]]) -> None:
-        asked: list[Awaitable[WebhookAnswer | None]] = []
-        for hook, target in meant:
+    async def _validate(self, review: Review, matching: list[Match[Hook]]) -> None:
+        answers: list[Awaitable[WebhookAnswer | None]] = []
+        for hook, target in matching:
             request = await self._question(review, hook, target)
             if request is not None:
-                note = f"{VALIDATION_NOTE}round_0_index_{len(asked)}"
-                asked.append(self._ask(review, hook, request, may_patch=False, note=note))
-        if len(asked) == 1:
-            await asked[0]
+                note = f"{VALIDATION_NOTE}round_0_index_{len(answers)}"
+                answers.append(self._ask(review, hook, request, may_patch=False, note=note))
+        if len(answers) == 1:
+            await answers[0]
             return
-        for outcome in await asyncio.gather(*asked, return_exceptions=True):
+        for outcome in await asyncio.gather(*answers, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
 
 
 def _note_mutation(review: Review, hook: Hook, note: str, *, mutated: bool) -> None:
-    said = {"configuration": hook.configuration, "webhook": hook.name, "mutated": mutated}
-    review.audit[f"{MUTATION_NOTE}{note}"] = orjson.dumps(said).decode()
+    note_value = {"configuration": hook.configuration, "webhook": hook.name, "mutated": mutated}
+    review.audit[f"{MUTATION_NOTE}{note}"] = orjson.dumps(note_value).decode()
 
 
 def _note_patch(review: Review, hook: Hook, note: str, patch: Any) -> None:
-    said = {"configuration": hook.configuration, "webhook": hook.name, "patch": patch, "patchType": "JSONPatch"}
-    review.audit[f"{PATCH_NOTE}{note}"] = orjson.dumps(said).decode()
+    note_value = {"configuration": hook.configuration, "webhook": hook.name, "patch": patch, "patchType": "JSONPatch"}
+    review.audit[f"{PATCH_NOTE}{note}"] = orjson.dumps(note_value).decode()
 
 
 def _encode_sorted(obj: Object | None) -> bytes:
     return orjson.dumps(obj, option=orjson.OPT_SORT_KEYS)
 
 
-def _check_kind(shown: Object, patched: Object) -> None:
+def _check_kind(obj: Object, patched: Object) -> None:
     """Raise DecodeError if the patch makes another kind of the object; restore a kind that it removes."""
     for name in ("apiVersion", "kind"):
         if not patched.get(name):
-            patched[name] = shown[name]
+            patched[name] = obj[name]
     version, kind = str(patched["apiVersion"]), str(patched["kind"])
-    if (version, kind) == (shown["apiVersion"], shown["kind"]):
+    if (version, kind) == (obj["apiVersion"], obj["kind"]):
         return
     raise DecodeError(
         f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'

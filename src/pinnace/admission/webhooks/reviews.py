@@ -67,7 +67,7 @@ class WebhookAnswer:
 def request_of(review: Review, target: Resource, new: Object | None, old: Object | None, *, uid: str) -> Object:
     """Return the request as webhooks and policies see it; the objects are in the target's version."""
     user, resource = review.user, review.resource
-    asked: Object = {
+    request: Object = {
         "uid": uid,
         "kind": _kind(target, review.subresource),
         "resource": _resource(target),
@@ -81,18 +81,18 @@ def request_of(review: Review, target: Resource, new: Object | None, old: Object
         "options": _options(review),
     }
     if review.subresource:
-        asked["subResource"] = asked["requestSubResource"] = review.subresource
+        request["subResource"] = request["requestSubResource"] = review.subresource
     if review.name:
-        asked["name"] = review.name
+        request["name"] = review.name
     if namespace := request_namespace(review):
-        asked["namespace"] = namespace
+        request["namespace"] = namespace
     if user.uid:
-        asked["userInfo"]["uid"] = user.uid
+        request["userInfo"]["uid"] = user.uid
     if user.groups:
-        asked["userInfo"]["groups"] = list(user.groups)
+        request["userInfo"]["groups"] = list(user.groups)
     if user.extra:
-        asked["userInfo"]["extra"] = {key: list(values) for key, values in user.extra.items()}
-    return asked
+        request["userInfo"]["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return request
 
 
 _OPTIONS = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}
@@ -129,10 +129,10 @@ def read_answer(body: Any, *, uid: str, version: str, may_patch: bool) -> Webhoo
     if version == "v1":
         if response.get("uid") != uid:
             raise InvalidAnswer(f'expected response.uid="{uid}", got "{response.get("uid") or ""}"')
-        found = (body.get("apiVersion") or "", body.get("kind") or "")
-        if found != (f"{GROUP}/v1", "AdmissionReview"):
+        answered = (body.get("apiVersion") or "", body.get("kind") or "")
+        if answered != (f"{GROUP}/v1", "AdmissionReview"):
             raise InvalidAnswer(
-                f"expected webhook response of {GROUP}/v1, Kind=AdmissionReview, got {found[0]}, Kind={found[1]}"
+                f"expected webhook response of {GROUP}/v1, Kind=AdmissionReview, got {answered[0]}, Kind={answered[1]}"
             )
         _check_patch(patch, patch_type, may_patch=may_patch)
     return WebhookAnswer(
@@ -173,8 +173,8 @@ def _decode_patch(patch: str | None) -> bytes:
 
 
 def _first_bad_byte(text: str) -> int:
-    found = _NO_BASE64.search(text)
-    return found.start() if found else len(text) - len(text) % 4
+    match = _NO_BASE64.search(text)
+    return match.start() if match else len(text) - len(text) % 4
 
 
 _NO_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]")

@@ -57,8 +57,8 @@ class StaticTokens:
         self._users = {token_hash(token): Bearer(authenticated(user), own) for token, user in tokens.items()}
 
     def find(self, token: str, audiences: Sequence[str] = ()) -> Bearer | None:
-        found = self._users.get(token_hash(token))
-        return Bearer(found.user) if found is not None and audiences else found
+        bearer = self._users.get(token_hash(token))
+        return Bearer(bearer.user) if bearer is not None and audiences else bearer
 
 
 class AnyOf:
@@ -73,14 +73,14 @@ class AnyOf:
         issuers = self.issuers
         for index, issuer in enumerate(issuers):
             try:
-                found = issuer.find(token, audiences)
+                bearer = issuer.find(token, audiences)
             except BadToken as error:
                 errs.append(str(error))
                 continue
-            if isinstance(found, Bearer):
-                return found if found.audiences else self._good_for(found, audiences)
-            if found is not None:
-                return self._rest(token, audiences, found, issuers[index + 1 :], errs)
+            if isinstance(bearer, Bearer):
+                return bearer if bearer.audiences else self._good_for(bearer, audiences)
+            if bearer is not None:
+                return self._rest(token, audiences, bearer, issuers[index + 1 :], errs)
         if errs:
             raise BadToken(f"[invalid bearer token, {', '.join(errs)}]")
         return None
@@ -101,8 +101,8 @@ class AnyOf:
             errs.append(str(error))
         for issuer in others:
             try:
-                found = issuer.find(token, audiences)
-                bearer = found if found is None or isinstance(found, Bearer) else await found
+                answer = issuer.find(token, audiences)
+                bearer = answer if answer is None or isinstance(answer, Bearer) else await answer
             except BadToken as error:
                 errs.append(str(error))
                 continue
@@ -278,14 +278,14 @@ class BearerAuthenticator:
         if token is None:
             return None
         try:
-            found = self._tokens.find(token)
+            bearer = self._tokens.find(token)
         except BadToken:
             raise errors.Unauthorized() from None
-        if isinstance(found, Bearer):
-            return found.user
-        if found is None:
+        if isinstance(bearer, Bearer):
+            return bearer.user
+        if bearer is None:
             raise errors.Unauthorized()
-        return _await_user(found)
+        return _await_user(bearer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,8 +315,8 @@ class FirstOf:
 
     def authenticate(self, credentials: Credentials) -> NowOrLater[User]:
         is_refused = False  # Only a flag: a stored exception would keep its frames, and the credentials, alive.
-        asked = self._without_certificate if credentials.certificate is None else self._authenticators
-        for index, authenticator in enumerate(asked):
+        authenticators = self._without_certificate if credentials.certificate is None else self._authenticators
+        for index, authenticator in enumerate(authenticators):
             try:
                 user = authenticator.authenticate(credentials)
             except errors.Unauthorized:
@@ -325,7 +325,7 @@ class FirstOf:
             if isinstance(user, User):
                 return user
             if user is not None:
-                return self._rest(credentials, user, asked[index + 1 :], is_refused=is_refused)
+                return self._rest(credentials, user, authenticators[index + 1 :], is_refused=is_refused)
         if is_refused or not self.anonymous.allows(credentials.path):
             raise errors.Unauthorized()
         return ANONYMOUS
@@ -338,15 +338,15 @@ class FirstOf:
         *,
         is_refused: bool,
     ) -> User:
-        found: NowOrLater[User | None] = pending
+        answer: NowOrLater[User | None] = pending
         for authenticator in (*others, None):
             try:
-                user = found if found is None or isinstance(found, User) else await found
+                user = answer if answer is None or isinstance(answer, User) else await answer
                 if user is not None:
                     return user
-                found = authenticator.authenticate(credentials) if authenticator is not None else None
+                answer = authenticator.authenticate(credentials) if authenticator is not None else None
             except errors.Unauthorized:
-                is_refused, found = True, None
+                is_refused, answer = True, None
         if is_refused or not self.anonymous.allows(credentials.path):
             raise errors.Unauthorized()
         return ANONYMOUS

@@ -171,17 +171,17 @@ def _other_steps(wanted: User, verb: str, *, group: str) -> Iterator[Step]:
             yield Step(Action(verb, group=_AUTHENTICATION, resource="userextras", subresource=key, name=value))
 
 
-def _errs(wanted: User, asked: Action) -> Iterator[Step]:
+def _errs(wanted: User, action: Action) -> Iterator[Step]:
     """Refuse identities that constrained impersonation excludes. All groups are checked before any is authorized."""
-    if asked.resource == "groups":
+    if action.resource == "groups":
         if "" in wanted.groups:
-            yield Step(asked._replace(name=""), "impersonating the empty string group is not allowed")
+            yield Step(action._replace(name=""), "impersonating the empty string group is not allowed")
         if MASTERS in wanted.groups:
-            yield Step(asked._replace(name=MASTERS), f"impersonating the {MASTERS} group is not allowed")
-    elif asked.resource == "userextras":
+            yield Step(action._replace(name=MASTERS), f"impersonating the {MASTERS} group is not allowed")
+    elif action.resource == "userextras":
         for key, values in wanted.extra.items():
             if err := _check_extra(key, values):
-                yield Step(asked._replace(subresource="", name=""), err)
+                yield Step(action._replace(subresource="", name=""), err)
 
 
 def _check_extra(key: str, values: tuple[str, ...]) -> str:
@@ -223,10 +223,12 @@ def _with_common_group(user: User) -> User:
 def _describe(groups: list[str], uid: str, extra: dict[str, list[str]]) -> str:
     """As Go prints a user in a message."""
     texts = {key: _go_list(values) for key, values in sorted(extra.items())}
-    shown = "{" + ", ".join(f"{json.dumps(key)}:{values}" for key, values in texts.items()) + "}" if extra else "(nil)"
+    extra_text = (
+        "{" + ", ".join(f"{json.dumps(key)}:{values}" for key, values in texts.items()) + "}" if extra else "(nil)"
+    )
     return (
         f'&user.DefaultInfo{{Name:"", UID:{json.dumps(uid)}, Groups:{_go_list(groups)}, '
-        f"Extra:map[string][]string{shown}}}"
+        f"Extra:map[string][]string{extra_text}}}"
     )
 
 

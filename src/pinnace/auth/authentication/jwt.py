@@ -245,14 +245,14 @@ def load_public_keys(path: Path) -> list[PublicKey]:
     """Read keys that verify tokens: public keys, certificates, or private keys. Raise CertificateError."""
     try:
         data = path.read_bytes()
-        found = [_public_key(match.group(1), match.group(0)) for match in _BLOCK.finditer(data)]
-        for key in found:
+        keys = [_public_key(match.group(1), match.group(0)) for match in _BLOCK.finditer(data)]
+        for key in keys:
             algorithm_of(key)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise CertificateError(f"{path} has no usable public key ({error}); {_EXPECTED}, or a certificate") from error
-    if not found:
+    if not keys:
         raise CertificateError(f"{path} has no usable public key; {_EXPECTED}, or a certificate")
-    return found
+    return keys
 
 
 def _public_key(label: bytes, block: bytes) -> PublicKey:

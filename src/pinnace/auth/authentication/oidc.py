@@ -144,10 +144,10 @@ class OidcTokens:
             log.warning("the keys of %s could not be fetched: %s", self._issuer.url, error)
 
     async def _fetch(self) -> dict[str, jwt.PublicKey]:
-        found = await self._remote.get()
-        if not isinstance(found, dict) or found.get("issuer") != self._issuer.url:
+        document = await self._remote.get()
+        if not isinstance(document, dict) or document.get("issuer") != self._issuer.url:
             raise RemoteError("it says that it is another issuer")
-        where = found.get("jwks_uri")
+        where = document.get("jwks_uri")
         if not isinstance(where, str) or not where.startswith("https://"):
             raise RemoteError("its keys have no https URL")
         answer = await replace(self._remote, url=where).get()

@@ -163,11 +163,11 @@ class TokenIssuer:
             "Secret": ("secrets", self._accounts.secrets),
             "Node": ("nodes", self._accounts.nodes),
         }[kind]
-        found = source.get(name if kind == "Node" else f"{namespace}/{name}")
-        if found is None:
+        obj = source.get(name if kind == "Node" else f"{namespace}/{name}")
+        if obj is None:
             raise errors.NotFound(group="", plural=plural, name=name)
-        uid = found["metadata"]["uid"]
-        if kind == "Pod" and found["spec"].get("serviceAccountName", "") != account:
+        uid = obj["metadata"]["uid"]
+        if kind == "Pod" and obj["spec"].get("serviceAccountName", "") != account:
             raise errors.BadRequest(
                 f'cannot bind token for serviceaccount "{account}" to pod running with different serviceaccount name.'
             )
@@ -180,7 +180,7 @@ class TokenIssuer:
                 name=name,
             )
         claims = {kind.lower(): {"name": name, "uid": uid}}
-        node_name = found["spec"].get("nodeName") if kind == "Pod" else None
+        node_name = obj["spec"].get("nodeName") if kind == "Pod" else None
         if node_name:
             node = self._accounts.nodes.get(node_name)
             claims["node"] = {"name": node_name} | ({"uid": node["metadata"]["uid"]} if node is not None else {})
@@ -339,10 +339,10 @@ class ServiceAccountTokens:
 
     def _check_there(self, what: str, key: str, claimed: Mapping[str, Any]) -> bool:
         """Raise BadToken if the object is gone, or was deleted too long ago. Return whether it is being deleted."""
-        found = self._source(what).get(key)
-        if found is None or found["metadata"].get("uid") != claimed.get("uid"):
+        obj = self._source(what).get(key)
+        if obj is None or obj["metadata"].get("uid") != claimed.get("uid"):
             raise ObjectGone(f"the {what} of the token is gone")
-        deleted = found["metadata"].get("deletionTimestamp")
+        deleted = obj["metadata"].get("deletionTimestamp")
         if deleted and datetime.fromisoformat(deleted) < self._clock.now() - timedelta(seconds=jwt.LEEWAY_SECONDS):
             raise BadToken(f"the {what} of the token is being deleted")
         return bool(deleted)
@@ -375,8 +375,8 @@ def default_lifetime(request: Object) -> None:
         spec["expirationSeconds"] = DEFAULT_SECONDS
 
 
-def _lifetime(asked: Any) -> int:
-    seconds = DEFAULT_SECONDS if asked is None else int(asked)
+def _lifetime(requested: Any) -> int:
+    seconds = DEFAULT_SECONDS if requested is None else int(requested)
     why = ""
     if seconds < SHORTEST:
         why = "may not specify a duration less than 10 minutes"

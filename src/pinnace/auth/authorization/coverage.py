@@ -85,11 +85,11 @@ class _Comparison:
                 kept += _cut(part, own)
             left = kept
             yield steps
-        found: dict[tuple[str, ...], set[str]] = {}
+        missing_by_place: dict[tuple[str, ...], set[str]] = {}
         for verbs, *places in islice(left, self._most):
             for place in islice(product(*places), self._most):
-                found.setdefault(place, set()).update(verbs)
-        for place, missing in islice(found.items(), self._most):
+                missing_by_place.setdefault(place, set()).update(verbs)
+        for place, missing in islice(missing_by_place.items(), self._most):
             most = None if self._most is None else _MOST_VERBS
             self._add(place, [*islice((verb for verb in box[0] if verb in missing), most)])
 

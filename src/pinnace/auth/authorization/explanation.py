@@ -46,14 +46,14 @@ def explain(rbac: Rbac, user: User, action: Action) -> Explanation:
 
 
 def _bindable(rbac: Rbac, action: Action) -> Iterator[tuple[str, str]]:
-    found = []
+    candidates = []
     for kind, key, rules in rbac.roles():
         namespace, _, name = key.rpartition("/")
         if (namespace and namespace != action.namespace) or _is_for_a_controller(name):
             continue
         if any(rule.allows(action) for rule in rules):
-            found.append((_is_for_everything(rules), name.startswith("system:"), _breadth(rules), kind, name))
-    for _, _, _, kind, name in sorted(found):
+            candidates.append((_is_for_everything(rules), name.startswith("system:"), _breadth(rules), kind, name))
+    for _, _, _, kind, name in sorted(candidates):
         yield kind, name
 
 

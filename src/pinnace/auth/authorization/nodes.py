@@ -214,8 +214,8 @@ def _on_bound(node: str, objects: WatchedObjects, action: Action) -> Decision:
     """Allow what is done with an object whose spec names the node."""
     if not action.name:
         return _no("No Object name found")
-    found = objects.get(f"{action.namespace}/{action.name}" if action.namespace else action.name) or {}
-    if (found.get("spec") or {}).get("nodeName") != node:
+    obj = objects.get(f"{action.namespace}/{action.name}" if action.namespace else action.name) or {}
+    if (obj.get("spec") or {}).get("nodeName") != node:
         return _no(f"no relationship found between node '{node}' and this object")
     return ALLOWED
 
@@ -264,8 +264,8 @@ class _Needs:
         return False
 
     def _volume(self, namespace: str, claim: str) -> str:
-        found = self._claims.get(f"{namespace}/{claim}") or {}
-        return str((found.get("spec") or {}).get("volumeName") or "")
+        stored = self._claims.get(f"{namespace}/{claim}") or {}
+        return str((stored.get("spec") or {}).get("volumeName") or "")
 
     def _refresh(self) -> None:
         if not self._is_loaded:

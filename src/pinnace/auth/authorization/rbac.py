@@ -79,8 +79,10 @@ class _Held:
             places = (f"{action.resource}/{action.subresource}", f"*/{action.subresource}", "*")
         else:
             places = (action.resource, "*")
-        found = [self._by_resource[place] for place in places if place in self._by_resource]
-        for _, grant, rule in found[0] if len(found) == 1 else sorted(itertools.chain(*found), key=itemgetter(0)):
+        matching = [self._by_resource[place] for place in places if place in self._by_resource]
+        for _, grant, rule in (
+            matching[0] if len(matching) == 1 else sorted(itertools.chain(*matching), key=itemgetter(0))
+        ):
             yield grant, rule
 
 
@@ -181,8 +183,10 @@ class Rbac:
                     return decision
         refused = NO_OPINION
         if missing:
-            told = list(missing)
-            refused = Decision("no opinion", f"RBAC: {told[0] if len(told) == 1 else '[' + ', '.join(told) + ']'}")
+            messages = list(missing)
+            refused = Decision(
+                "no opinion", f"RBAC: {messages[0] if len(messages) == 1 else '[' + ', '.join(messages) + ']'}"
+            )
         return [*by_name, (frozenset(), refused)] if by_name else refused
 
     def _held(self, user: User, namespace: str) -> Iterator[_Held]:

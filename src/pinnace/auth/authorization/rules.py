@@ -107,14 +107,14 @@ class Rule:
 
     @property
     def on_the_wire(self) -> Object:
-        shown: Object = {"verbs": list(self.verbs)}
+        rule: Object = {"verbs": list(self.verbs)}
         parts = {
             "apiGroups": self.groups,
             "resources": self.resources,
             "resourceNames": self.names,
             "nonResourceURLs": self.urls,
         }
-        return shown | {name: list(values) for name, values in parts.items() if values}
+        return rule | {name: list(values) for name, values in parts.items() if values}
 
 
 def _compile(values: tuple[str, ...]) -> Container[str] | None:

@@ -68,9 +68,9 @@ class SharedCredentials:
 
     async def _read(self, client: EtcdClient) -> tuple[dict[str, str], int]:
         answer = wire.range_answer(await client.call(wire.RANGE, wire.range_request(self._key.encode())))
-        if not answer.found:
+        if not answer.pairs:
             return {}, 0
-        value = answer.found[0].value
+        value = answer.pairs[0].value
         if value.startswith(ANY_SEALED):
             if self._encryption is None:
                 raise MissingKey(self._key, sealing_key(value))
@@ -78,7 +78,7 @@ class SharedCredentials:
             value = self._encryption.open(self._key, value)
         try:
             files = orjson.loads(value)
-            return {name: files[name] for name in CREDENTIALS}, answer.found[0].mod_revision
+            return {name: files[name] for name in CREDENTIALS}, answer.pairs[0].mod_revision
         except (ValueError, KeyError, TypeError):
             reason = f"the credentials in {self._key} of etcd cannot be used; delete the key and restart all servers"
             raise Damaged(reason) from None

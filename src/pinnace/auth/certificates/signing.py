@@ -72,8 +72,8 @@ class RequestSigner:
         Only subject and names are taken from the request. Raise ValueError if it cannot be signed, and CertificateError
         if the authority can no longer sign.
         """
-        asked = x509.load_der_x509_csr(request)
-        if not asked.is_signature_valid:
+        csr = x509.load_der_x509_csr(request)
+        if not csr.is_signature_valid:
             raise ValueError("the request is not signed by the key that it is for")
         now, end = self._clock.now().replace(microsecond=0), self._authority.certificate.not_valid_after_utc
         if now >= end:
@@ -81,26 +81,26 @@ class RequestSigner:
                 f"the certificate authority has expired at {end.isoformat()}; start anew to renew it"
             )
         ends = now + lifetime if lifetime < SHORT else now + lifetime - CLOCK_SKEW
-        subject = _subject(asked.subject)
+        subject = _subject(csr.subject)
         valid = (now - CLOCK_SKEW, min(ends, end))
-        builder = certificate_builder(subject, asked.public_key(), valid=valid, issuer=self._authority.as_issuer)
-        for extension, is_critical in _extensions(asked, usages, has_subject=bool(list(subject))):
+        builder = certificate_builder(subject, csr.public_key(), valid=valid, issuer=self._authority.as_issuer)
+        for extension, is_critical in _extensions(csr, usages, has_subject=bool(list(subject))):
             builder = builder.add_extension(extension, critical=is_critical)
         signed = builder.sign(self._authority.key, hashes.SHA256())
         return signed.public_bytes(serialization.Encoding.PEM)
 
 
-def _subject(asked: x509.Name) -> x509.Name:
+def _subject(name: x509.Name) -> x509.Name:
     """Return the subject with the supported attributes in the usual order. Of several common names the last counts."""
     parts: list[x509.NameAttribute[str | bytes]] = []
     for kind in _SUBJECT:
-        found = asked.get_attributes_for_oid(kind)
-        parts += found[-1:] if kind in _SINGLE else found
+        attributes = name.get_attributes_for_oid(kind)
+        parts += attributes[-1:] if kind in _SINGLE else attributes
     return x509.Name(parts)
 
 
 def _extensions(
-    asked: x509.CertificateSigningRequest, usages: Sequence[str], *, has_subject: bool
+    csr: x509.CertificateSigningRequest, usages: Sequence[str], *, has_subject: bool
 ) -> list[tuple[x509.ExtensionType, bool]]:
     extensions: list[tuple[x509.ExtensionType, bool]] = []
     uses = {_KEY_USES[usage] for usage in usages if usage in _KEY_USES}
@@ -112,7 +112,7 @@ def _extensions(
     if extended:
         extensions.append((x509.ExtendedKeyUsage(list(extended)), False))
     try:
-        names = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = csr.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return extensions
     kept = [name for name in names if isinstance(name, _ALTERNATIVES)]

@@ -57,9 +57,9 @@ def parse_authorization(content: bytes, path: Path) -> tuple[ConfiguredAuthorize
     """Parse a file. Raise ConfigurationError."""
     document = decode(content, path, kind=KIND, versions=VERSIONS, fields=_FIELDS)
     errors: list[FieldError] = []
-    found = tuple(_authorizers(document.get("authorizers") or (), errors))
+    authorizers = tuple(_authorizers(document.get("authorizers") or (), errors))
     check(path, errors)
-    return found
+    return authorizers
 
 
 def _authorizers(configured: Sequence[Object], errors: list[FieldError]) -> Iterator[ConfiguredAuthorizer]:

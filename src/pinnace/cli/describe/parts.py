@@ -141,8 +141,8 @@ def since(moment: str | None) -> str:
 def controller_of(obj: Object) -> Object | None:
     for owner in obj["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
-            found: Object = owner
-            return found
+            controller: Object = owner
+            return controller
     return None
 
 

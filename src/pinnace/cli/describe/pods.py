@@ -101,12 +101,12 @@ def _addresses(page: Description, addresses: Any) -> None:
 
 def _gates_and_conditions(page: Description, spec: Object, status: Object) -> None:
     conditions = status.get("conditions") or []
-    found = {condition["type"]: condition["status"] for condition in conditions}
+    statuses = {condition["type"]: condition["status"] for condition in conditions}
     if spec.get("readinessGates"):
         page.line("Readiness Gates:")
         page.line("Type\tStatus", 1)
         for readiness in spec["readinessGates"]:
-            page.line(f"{readiness['conditionType']} \t{found.get(readiness['conditionType'], NONE)} ", 1)
+            page.line(f"{readiness['conditionType']} \t{statuses.get(readiness['conditionType'], NONE)} ", 1)
     if conditions:
         page.line("Conditions:")
         page.line("Type\tStatus", 1)

@@ -18,13 +18,13 @@ _LONG_ATTRIBUTE = 140
 _WITHOUT_COLON = "ISCSIInterface"  # As kubectl has it.
 
 
-def volumes(page: Description, found: Iterable[Object], *, indent: str = "") -> None:
-    found = list(found)
-    if not found:
+def volumes(page: Description, listed: Iterable[Object], *, indent: str = "") -> None:
+    listed = list(listed)
+    if not listed:
         page.line(f"{indent}Volumes:\t{NONE}")
         return
     page.line(f"{indent}Volumes:")
-    for volume in found:
+    for volume in listed:
         page.line(f"{' ' if indent else ''}{volume['name']}:", 1)
         kind = next((name for name in volume if name != "name"), "emptyDir")
         source(page, kind, volume.get(kind) or {})
@@ -45,11 +45,11 @@ def source(page: Description, kind: str, content: Object, *, is_persistent: bool
 
 def origin(spec: Object) -> list[str]:
     """Return the lines of the data source of a claim."""
-    found = spec.get("dataSource")
-    if not found:
+    data_source = spec.get("dataSource")
+    if not data_source:
         return []
     fields = (("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name"))
-    return ["DataSource:", *(f"  {title}:\t{found[field]}" for title, field in fields if found.get(field))]
+    return ["DataSource:", *(f"  {title}:\t{data_source[field]}" for title, field in fields if data_source.get(field))]
 
 
 def _read(content: Object, fields: Iterable[Field], *, is_persistent: bool) -> Lines:

@@ -99,13 +99,13 @@ def _is_heading(row: Sequence[str]) -> bool:
 
 
 def _point(row: Sequence[str], where: str) -> LoadPoint:
-    found = f"found {','.join(row)!r}"
+    actual = f"found {','.join(row)!r}"
     try:
         point = LoadPoint(_seconds(row[0]), quantity.parse(row[1].strip()).milli_value)
     except (ValueError, IndexError):
-        raise ValueError(f"{where}: expected a time and a load such as 2500m, {found}") from None
+        raise ValueError(f"{where}: expected a time and a load such as 2500m, {actual}") from None
     if not math.isfinite(point.at) or point.value < 0:
-        raise ValueError(f"{where}: expected a time and a load of zero or more, {found}")
+        raise ValueError(f"{where}: expected a time and a load of zero or more, {actual}")
     return point
 
 

@@ -82,8 +82,8 @@ async def _answer(user: User, question: _Question, kubeconfig: Path | None) -> i
     explanation = explain(rbac, user, action)
     for line in format_explanation(user, action, explanation):
         print(line)
-    if (meant := _nearest_verb(question.verb)) and not explanation.allowed_by:
-        print(f'pinnace: "{question.verb}" is no verb of Kubernetes; did you mean {meant}?', file=sys.stderr)
+    if (verb := _nearest_verb(question.verb)) and not explanation.allowed_by:
+        print(f'pinnace: "{question.verb}" is no verb of Kubernetes; did you mean {verb}?', file=sys.stderr)
     return 0 if explanation.allowed_by else DENIED
 
 

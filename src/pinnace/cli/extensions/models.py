@@ -53,8 +53,8 @@ def models(
 
         async def talk(client: Client) -> None:
             for name in names:
-                found = await client.get(f"apiextensions.k8s.io/v1/{_DEFINITION}", name)
-                definitions.append(found)
+                definition = await client.get(f"apiextensions.k8s.io/v1/{_DEFINITION}", name)
+                definitions.append(definition)
             _write(definitions, sources, out)
 
         converse(talk, kubeconfig=kubeconfig, context=context)

@@ -61,54 +61,52 @@ def plugin(
     A package needs none of this: with two lines under [project.scripts], which install prints, pip installs it.
     """
     try:
-        found, source = only_in(file, Plugin), file_of(file).resolve()
+        plug, source = only_in(file, Plugin), file_of(file).resolve()
         if action is PluginAction.krew:
-            _write_for_krew(found, source, out, uri, license_file)
+            _write_for_krew(plug, source, out, uri, license_file)
         elif action is PluginAction.install:
-            _install(found, file, directory or _own_directory())
+            _install(plug, file, directory or _own_directory())
         else:
-            _uninstall(found, directory or _own_directory())
+            _uninstall(plug, directory or _own_directory())
     except (NoOperator, ValueError, OSError) as error:
         fail(error)
 
 
-def _install(declared: Plugin, target: str, directory: Path) -> None:
+def _install(plug: Plugin, target: str, directory: Path) -> None:
     path = file_of(target)
     whole = f"{path.resolve()}{target.removeprefix(str(path))}"
     directory.mkdir(parents=True, exist_ok=True)
-    for executable, method in ((declared.executable, ""), (declared.completer, ".complete")):
+    for executable, method in ((plug.executable, ""), (plug.completer, ".complete")):
         place = directory / executable
         place.write_text(_RUNS.format(python=sys.executable, file=whole, method=method))
         place.chmod(place.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-    print(f"installed {directory / declared.executable}; try: kubectl {declared.name} --help")
-    if shutil.which(declared.executable) != str(directory / declared.executable):
+    print(f"installed {directory / plug.executable}; try: kubectl {plug.name} --help")
+    if shutil.which(plug.executable) != str(directory / plug.executable):
         print(f'kubectl looks for it on the PATH: export PATH="{directory}:$PATH"')
     module = path.stem
     print("In a package, pip installs it by these lines of pyproject.toml:")
-    print(f'  [project.scripts]\n  {declared.executable} = "{module}:plugin"')
-    print(f'  {declared.completer} = "{module}:plugin.complete"')
+    print(f'  [project.scripts]\n  {plug.executable} = "{module}:plugin"')
+    print(f'  {plug.completer} = "{module}:plugin.complete"')
 
 
-def _uninstall(found: Plugin, directory: Path) -> None:
-    for executable in (found.executable, found.completer):
+def _uninstall(plug: Plugin, directory: Path) -> None:
+    for executable in (plug.executable, plug.completer):
         (directory / executable).unlink(missing_ok=True)
-    print(f"removed kubectl {found.name} from {directory}")
+    print(f"removed kubectl {plug.name} from {directory}")
 
 
-def _write_for_krew(found: Plugin, source: Path, out: Path, uri: str, license_file: Path | None) -> None:
+def _write_for_krew(plug: Plugin, source: Path, out: Path, uri: str, license_file: Path | None) -> None:
     beside = modules_beside(source)
-    archive = krew_archive(found, source, beside=beside, license=license_file, needs=__version__)
-    manifest = krew_manifest(found, archive=archive, uri=uri)
+    archive = krew_archive(plug, source, beside=beside, license=license_file, needs=__version__)
+    manifest = krew_manifest(plug, archive=archive, uri=uri)
     out.mkdir(parents=True, exist_ok=True)
-    (out / archive_name(found)).write_bytes(archive)
-    (out / f"{krew_name(found)}.yaml").write_text(as_documents([manifest]))
-    print(
-        f"written: {out / archive_name(found)}, which goes to {uri}, and {out / krew_name(found)}.yaml; try them with"
-    )
-    print(f"  kubectl krew install --manifest={out / krew_name(found)}.yaml --archive={out / archive_name(found)}")
+    (out / archive_name(plug)).write_bytes(archive)
+    (out / f"{krew_name(plug)}.yaml").write_text(as_documents([manifest]))
+    print(f"written: {out / archive_name(plug)}, which goes to {uri}, and {out / krew_name(plug)}.yaml; try them with")
+    print(f"  kubectl krew install --manifest={out / krew_name(plug)}.yaml --archive={out / archive_name(plug)}")
 
 
 def _own_directory() -> Path:
     """Return the directory of the pinnace command, which is on the user's PATH."""
-    found = shutil.which("pinnace")
-    return Path(os.path.realpath(found)).parent if found else Path(sys.executable).parent
+    command = shutil.which("pinnace")
+    return Path(os.path.realpath(command)).parent if command else Path(sys.executable).parent

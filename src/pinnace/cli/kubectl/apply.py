@@ -240,12 +240,12 @@ class ClientSide(_Applying):
 
     async def _current(self, served: ServedKind, namespace: str, name: str) -> Object | None:
         try:
-            found: Object = orjson.loads(
+            current: Object = orjson.loads(
                 await self._client.read(served.path(namespace=namespace, name=name), accept="application/json")
             )
         except errors.NotFound:
             return None
-        return found
+        return current
 
     async def _create(self, served: ServedKind, namespace: str, modified: Object, document: Document) -> Object:
         obj: Object = _without_nulls(modified)

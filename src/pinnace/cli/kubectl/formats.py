@@ -108,7 +108,7 @@ class Printer:
                 self._print = self._print_names
             case "jsonpath" | "jsonpath-as-json":
                 self._template = JsonPathTemplate(argument, form)
-                self._print = self._print_path if name == "jsonpath" else self._print_found
+                self._print = self._print_path if name == "jsonpath" else self._print_values
             case "custom-columns":
                 self._columns, self._rows, self._headers = _columns(argument), Rows(), headers
                 self._print = self._print_columns
@@ -133,7 +133,7 @@ class Printer:
     def _print_path(self, obj: Object) -> None:
         self._write(self._template.text(obj))
 
-    def _print_found(self, obj: Object) -> None:
+    def _print_values(self, obj: Object) -> None:
         self._write(as_json(self._template.values(obj)))
 
     def _print_columns(self, obj: Object) -> None:
@@ -226,7 +226,7 @@ def _action(piece: str) -> Iterator[_Node]:
 
 def _unquote(piece: str) -> str:
     inner = piece[1:-1] if len(piece) > 1 and piece[-1] == piece[0] else piece[1:]
-    return re.sub(r"\\(.)", lambda found: {"n": "\n", "t": "\t", "r": "\r"}.get(found[1], found[1]), inner)
+    return re.sub(r"\\(.)", lambda match: {"n": "\n", "t": "\t", "r": "\r"}.get(match[1], match[1]), inner)
 
 
 def _fill(nodes: Sequence[_Node], obj: Any) -> Iterator[str]:
@@ -234,10 +234,10 @@ def _fill(nodes: Sequence[_Node], obj: Any) -> Iterator[str]:
         if kind == "text":
             yield value
         elif kind == "path":
-            yield " ".join(format_in_path(found) for found in value(obj))
+            yield " ".join(format_in_path(item) for item in value(obj))
         else:
-            for found in value(obj):
-                yield from _fill(inner, found)
+            for item in value(obj):
+                yield from _fill(inner, item)
 
 
 def format_in_path(value: Any) -> str:
@@ -258,13 +258,13 @@ def format_value(value: Any) -> str:
 
 def parse_relaxed_path(text: str) -> Find:
     """Parse the path of `--sort-by` or of a column: metadata.name, .metadata.name or {.metadata.name}."""
-    found = _PATH.match(text)
-    if found is None:
+    match = _PATH.match(text)
+    if match is None:
         raise CommandError(
             "unexpected path string, expected a 'name1.name2' or '.name1.name2' or '{name1.name2}' or '{.name1.name2}'"
         )
     try:
-        return compile_path(f".{found[1] or found[2]}")
+        return compile_path(f".{match[1] or match[2]}")
     except JsonPathError as error:
         raise CommandError(str(error)) from None
 

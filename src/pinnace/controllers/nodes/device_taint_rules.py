@@ -164,7 +164,7 @@ class DeviceTaintRules:
 
     async def _count_published(self, rule: DeviceTaintRule) -> int:
         newest: dict[tuple[str, str], int] = {}
-        found: list[tuple[tuple[str, str], int, int]] = []
+        published: list[tuple[tuple[str, str], int, int]] = []
         turns = Turns()
         for key in list(self._slices):
             await turns.pause()
@@ -175,8 +175,8 @@ class DeviceTaintRules:
             pool, generation = (spec["driver"], spec["pool"]["name"]), spec["pool"].get("generation", 0)
             newest[pool] = max(newest.get(pool, generation), generation)
             selected = sum(selects(rule, (*pool, device["name"])) for device in spec.get("devices") or ())
-            found.append((pool, generation, selected))
-        return sum(selected for pool, generation, selected in found if generation == newest[pool])
+            published.append((pool, generation, selected))
+        return sum(selected for pool, generation, selected in published if generation == newest[pool])
 
     async def _selected(self, rule: DeviceTaintRule) -> AsyncIterator[tuple[ResourceClaim, int]]:
         """Yield the claims with devices that a rule selects, and the number of these devices."""

@@ -62,7 +62,7 @@ class CertificateApprover:
         return Result(requeue_after=min(LATEST, max(SOONEST, waited)))
 
     async def _is_allowed(self, spec: CertificateSigningRequestSpec, permission: str) -> bool:
-        asked_for = {
+        attributes = {
             "group": "certificates.k8s.io",
             "resource": "certificatesigningrequests",
             "subresource": permission,
@@ -77,7 +77,7 @@ class CertificateApprover:
         if spec.get("extra"):
             who["extra"] = spec["extra"]
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
-        answer = await self._client.create({**review, "spec": {**who, "resourceAttributes": asked_for}})
+        answer = await self._client.create({**review, "spec": {**who, "resourceAttributes": attributes}})
         return bool(answer["status"].get("allowed"))
 
     async def _approve(self, request: CertificateSigningRequest, message: str) -> None:

@@ -66,7 +66,7 @@ class LocalPathProvisioner:
 
     async def _reconcile(self, key: Key) -> None:
         claim = self._claims.get(key)
-        if claim is None or "deletionTimestamp" in claim["metadata"] or not _is_asked(claim):
+        if claim is None or "deletionTimestamp" in claim["metadata"] or not _is_requested(claim):
             return
         if claim["spec"].get("volumeName"):
             await self._expand(claim)
@@ -129,7 +129,7 @@ class LocalPathProvisioner:
 _RESIZING = ("Resizing", "FileSystemResizePending")
 
 
-def _is_asked(claim: PersistentVolumeClaim) -> bool:
+def _is_requested(claim: PersistentVolumeClaim) -> bool:
     return annotations_of(claim).get(PROVISIONER) == NAME
 
 
@@ -138,7 +138,7 @@ def _is_made_here(volume: PersistentVolume) -> bool:
 
 
 def _asks_us(old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> bool:
-    return new is not None and _is_asked(new)
+    return new is not None and _is_requested(new)
 
 
 def _is_ours(old: PersistentVolume | None, new: PersistentVolume | None) -> bool:

@@ -153,12 +153,12 @@ def error_of_service(
     spec = service.get("spec") or {}
     if spec.get("type", "ClusterIP") != "ClusterIP":
         return None
-    asked = next((entry for entry in spec.get("ports") or () if entry.get("port") == port), None)
-    if asked is None:
+    service_port = next((entry for entry in spec.get("ports") or () if entry.get("port") == port), None)
+    if service_port is None:
         return CheckResult("ServicePortError", f'service/{name} in "{namespace}" is not listening on port {port}')
     if not slices:
         return CheckResult("EndpointsNotFound", f'cannot find endpointslices for service/{name} in "{namespace}"')
-    port_name = asked.get("name") or ""
+    port_name = service_port.get("name") or ""
     if not any(_has_ready_endpoint(slice_, port_name) for slice_ in slices):
         return CheckResult(
             "MissingEndpoints",

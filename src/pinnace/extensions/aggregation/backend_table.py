@@ -108,12 +108,12 @@ class ApiServices:
 
 def unavailable_reason_of(api_service: Object) -> str:
     """Return why the backend is unavailable, in the words of the condition; empty if it is available."""
-    found = condition(api_service, AVAILABLE)
-    if found is None:
+    available = condition(api_service, AVAILABLE)
+    if available is None:
         return "the server has not been checked yet"
-    if found.get("status") == "True":
+    if available.get("status") == "True":
         return ""
-    return f"{found.get('reason') or 'Unknown'}: {found.get('message') or ''}"
+    return f"{available.get('reason') or 'Unknown'}: {available.get('message') or ''}"
 
 
 def _priorities(spec: Object | None) -> tuple[int, int] | None:

@@ -131,8 +131,8 @@ class HttpBackend:
 
     @property
     def service(self) -> tuple[str, str, int]:
-        said = self.spec["service"]
-        return said["namespace"], said["name"], int(said.get("port") or 443)
+        reference = self.spec["service"]
+        return reference["namespace"], reference["name"], int(reference.get("port") or 443)
 
     def inherit(self, old: HttpBackend) -> None:
         """Keep the last known resources although the endpoint has changed."""
@@ -230,8 +230,8 @@ class HttpBackend:
         return Duplex(*streams), known_as
 
     async def _page(self, target: str, *headers: tuple[str, str]) -> tuple[HttpAnswer, bytes]:
-        said = (*_AGGREGATOR, _JSON, *headers)
-        answer = await self._send("GET", target, said, b"", seconds=CHECK_SECONDS, is_long=False)
+        sent_headers = (*_AGGREGATOR, _JSON, *headers)
+        answer = await self._send("GET", target, sent_headers, b"", seconds=CHECK_SECONDS, is_long=False)
         try:
             body = b""
             async for chunk in answer.chunks():
@@ -263,14 +263,14 @@ class HttpBackend:
         except LookupError as error:
             raise ConnectionError(str(error)) from None
         known_as = f"{name}.{namespace}.svc"
-        said = CIMultiDict([*headers, ("Host", known_as)])
+        sent_headers = CIMultiDict([*headers, ("Host", known_as)])
         until = asyncio.get_running_loop().time() + seconds
         try:
             async with asyncio.timeout_at(until):
                 response = await self._connections.session.request(
                     method,
                     URL(f"https://{_in_url(host)}:{port}{target}", encoded=True),
-                    headers=said,
+                    headers=sent_headers,
                     data=body or None,
                     ssl=self._context(),
                     server_hostname=known_as,

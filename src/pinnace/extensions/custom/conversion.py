@@ -98,11 +98,11 @@ def _response(answer: Any, review: Object, uid: str) -> list[Any]:
     version = review["apiVersion"].rpartition("/")[2]
     check_review(answer, REVIEW_GROUP, version, "ConversionReview", CONVERSION_RESPONSE)
     if version == "v1":
-        found = (answer.get("apiVersion") or "", answer.get("kind") or "")
-        if found != (review["apiVersion"], "ConversionReview"):
+        answered = (answer.get("apiVersion") or "", answer.get("kind") or "")
+        if answered != (review["apiVersion"], "ConversionReview"):
             wanted = f"{review['apiVersion']}, Kind=ConversionReview"
-            shown = found[0] if "/" in found[0] else f"/{found[0]}"
-            raise ValueError(f"expected webhook response of {wanted}, got {shown}, Kind={found[1]}")
+            answered_version = answered[0] if "/" in answered[0] else f"/{answered[0]}"
+            raise ValueError(f"expected webhook response of {wanted}, got {answered_version}, Kind={answered[1]}")
     response = answer.get("response")
     if not isinstance(response, dict):
         raise ValueError("no response provided")
@@ -138,21 +138,21 @@ class _Lead(NamedTuple):
         return self.of_object(why) if self.is_list else ConversionFailed(why)
 
 
-def _check(original: Object, found: Any, api_version: str, lead: _Lead) -> Object:
+def _check(original: Object, converted: Any, api_version: str, lead: _Lead) -> Object:
     """Return the converted object with its original metadata; a webhook may change labels and annotations only."""
-    if found is None:
+    if converted is None:
         raise lead.of_decoding("unexpected end of JSON input")
-    if not isinstance(found, dict):
-        why = f"json: cannot unmarshal {go_word(found)} into Go value of type map[string]interface {{}}"
+    if not isinstance(converted, dict):
+        why = f"json: cannot unmarshal {go_word(converted)} into Go value of type map[string]interface {{}}"
         raise lead.of_decoding(why)
-    if not found.get("kind"):
-        raise lead.of_decoding(f"Object 'Kind' is missing in '{orjson.dumps(found).decode()}'")
-    if found.get("apiVersion") != api_version:
-        received = found.get("apiVersion") or ""
+    if not converted.get("kind"):
+        raise lead.of_decoding(f"Object 'Kind' is missing in '{orjson.dumps(converted).decode()}'")
+    if converted.get("apiVersion") != api_version:
+        received = converted.get("apiVersion") or ""
         raise lead.of_object(f"invalid groupVersion (expected {api_version}, received {received})")
-    if found["kind"] != original["kind"]:
-        raise lead.of_object(f"invalid kind (expected {original['kind']}, received {found['kind']})")
-    metadata, before = found.get("metadata"), original["metadata"]
+    if converted["kind"] != original["kind"]:
+        raise lead.of_object(f"invalid kind (expected {original['kind']}, received {converted['kind']})")
+    metadata, before = converted.get("metadata"), original["metadata"]
     named = metadata if isinstance(metadata, dict) else {}
     for field, noun in _SAME[1:]:
         was, now = before.get(field) or "", named.get(field) or ""
@@ -168,22 +168,22 @@ def _check(original: Object, found: Any, api_version: str, lead: _Lead) -> Objec
             restored[field] = _text_map(field, value, before.get(field))
         except ValueError as err:
             raise lead.of_metadata(str(err)) from None
-    return {**found, "metadata": restored}
+    return {**converted, "metadata": restored}
 
 
-def _text_map(field: str, said: Any, before: Any) -> dict[str, str]:
-    if not isinstance(said, dict):
-        raise ValueError(f"invalid metadata.{field} of type {type_name(said)} in converted object")
-    for key, value in said.items():
+def _text_map(field: str, texts: Any, before: Any) -> dict[str, str]:
+    if not isinstance(texts, dict):
+        raise ValueError(f"invalid metadata.{field} of type {type_name(texts)} in converted object")
+    for key, value in texts.items():
         if not isinstance(value, str):
             raise ValueError(f"metadata.{field}[{key}] must be a string, but is {type_name(value)} in converted object")
-    if said != before:
+    if texts != before:
         errs = (
-            validate_label(said, "metadata.labels")
+            validate_label(texts, "metadata.labels")
             if field == "labels"
-            else validate_annotation(said, "metadata.annotation")
+            else validate_annotation(texts, "metadata.annotation")
         )
-        told = [str(err) for err in errs]
-        if told:
-            raise ValueError(told[0] if len(told) == 1 else f"[{', '.join(told)}]")
-    return said
+        messages = [str(err) for err in errs]
+        if messages:
+            raise ValueError(messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]")
+    return texts

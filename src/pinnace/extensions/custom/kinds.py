@@ -122,11 +122,11 @@ class CustomKinds:
             self._make_converter(obj),
             partial(self._body, definition.name),
         )
-        found = tuple(resource for resource in made if not self._is_taken(resource, definition))
-        self._withdraw(definition.name, found)
-        for resource in found:
+        served = tuple(resource for resource in made if not self._is_taken(resource, definition))
+        self._withdraw(definition.name, served)
+        for resource in served:
             self._registry.add(resource)
-        self._served[definition.name] = found
+        self._served[definition.name] = served
 
     def _body(self, each: str) -> bytes:
         """Return the current bytes of a definition, so that no old copy is kept."""
@@ -183,7 +183,7 @@ class Naming:
         return {"type": "NamesAccepted", "status": status, "reason": self.reason, "message": self.message}
 
 
-def name(asked: Names, accepted: Names, others: Iterable[Names]) -> Naming:
+def name(requested: Names, accepted: Names, others: Iterable[Names]) -> Naming:
     """Decide which requested names are accepted. `others` are the accepted names of the group's other definitions."""
     words: set[str] = set()
     kinds: set[str] = set()
@@ -199,18 +199,18 @@ def name(asked: Names, accepted: Names, others: Iterable[Names]) -> Naming:
         reason, message = err, in_use(wanted)
         return had
 
-    plural = settled(asked.plural, accepted.plural, words, "PluralConflict")
-    singular = settled(asked.singular, accepted.singular, words, "SingularConflict")
-    short_names = asked.short_names
+    plural = settled(requested.plural, accepted.plural, words, "PluralConflict")
+    singular = settled(requested.singular, accepted.singular, words, "SingularConflict")
+    short_names = requested.short_names
     held = frozenset(accepted.short_names)
-    taken = [name for name in asked.short_names if name not in held and name in words]
+    taken = [name for name in requested.short_names if name not in held and name in words]
     if taken:
-        told = [in_use(address) for address in dict.fromkeys(taken)]
-        reason, message = "ShortNamesConflict", told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+        messages = [in_use(address) for address in dict.fromkeys(taken)]
+        reason, message = "ShortNamesConflict", messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
         short_names = accepted.short_names
-    kind = settled(asked.kind, accepted.kind, kinds, "KindConflict")
-    list_kind = settled(asked.list_kind, accepted.list_kind, kinds, "ListKindConflict")
-    names = Names(plural, singular, kind, list_kind, short_names, asked.categories)
+    kind = settled(requested.kind, accepted.kind, kinds, "KindConflict")
+    list_kind = settled(requested.list_kind, accepted.list_kind, kinds, "ListKindConflict")
+    names = Names(plural, singular, kind, list_kind, short_names, requested.categories)
     return Naming(names, reason or "NoConflicts", message or "no conflicts found")
 
 

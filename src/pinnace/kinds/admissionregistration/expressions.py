@@ -42,8 +42,8 @@ class PolicyExpressions:
     def validate_variable(self, name: str, expression: str, path: str) -> list[FieldError]:
         from pinnace.schema.cel.policies import own_variable  # noqa: PLC0415 - few clusters have policies.
 
-        found, errs = _check(expression, path, (), self._types, self._without)
-        self._types[own_variable(name)] = found
+        result_type, errs = _check(expression, path, (), self._types, self._without)
+        self._types[own_variable(name)] = result_type
         return errs
 
     def validate_validation(self, expression: str, path: str) -> list[FieldError]:
@@ -83,18 +83,18 @@ def _check(
         return DYN, [invalid(path, written or expression, f"compilation failed: {err}")]
     except InstantiationError as err:
         return DYN, [invalid(path, written or expression, f"program instantiation failed: {err}")]
-    shown = str(program.result_type)
-    if not wanted or shown in wanted or _is_written_out(shown, wanted):
+    result = str(program.result_type)
+    if not wanted or result in wanted or _is_written_out(result, wanted):
         return program.result_type, []
-    if shown == "dyn" and program.uses & _TYPED_ELSEWHERE:
+    if result == "dyn" and program.uses & _TYPED_ELSEWHERE:
         # Kubernetes knows the types of these variables, so this expression may compile there.
         return program.result_type, []
-    asked = wanted[0] if len(wanted) == 1 else f"one of [{' '.join(wanted)}]"
-    return program.result_type, [invalid(path, written or expression, f"must evaluate to {asked} but got {shown}")]
+    expected = wanted[0] if len(wanted) == 1 else f"one of [{' '.join(wanted)}]"
+    return program.result_type, [invalid(path, written or expression, f"must evaluate to {expected} but got {result}")]
 
 
-def _is_written_out(shown: str, wanted: tuple[str, ...]) -> bool:
+def _is_written_out(result: str, wanted: tuple[str, ...]) -> bool:
     """Return whether a type is a map, as objects are here, or a list of maps, as patches are."""
     if OBJECT in wanted:
-        return shown.startswith("map(")
-    return PATCHES in wanted and shown in ("list(map(string, dyn))", "list(map(dyn, dyn))")
+        return result.startswith("map(")
+    return PATCHES in wanted and result in ("list(map(string, dyn))", "list(map(dyn, dyn))")

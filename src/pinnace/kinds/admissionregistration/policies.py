@@ -237,10 +237,10 @@ def _validate_audit_annotation(
 ) -> Iterator[FieldError]:
     path = "spec.auditAnnotations"
     if len(annotations) > MAX_AUDIT_ANNOTATIONS:
-        shown = [
+        views = [
             {"Key": item.get("key", ""), "ValueExpression": item.get("valueExpression", "")} for item in annotations
         ]
-        yield invalid(path, shown, f"must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations")
+        yield invalid(path, views, f"must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations")
     seen: set[str] = set()
     for i, annotation in enumerate(annotations):
         key, written = annotation.get("key", ""), annotation.get("valueExpression", "")

@@ -175,18 +175,18 @@ def _validate_resource(resources: Sequence[str], path: str) -> Iterator[FieldErr
     all_subresources_of: set[str] = set()
     of_all_resources: set[str] = set()
     last_plain = ""
-    for i, said in enumerate(resources):
-        if not said:
+    for i, name in enumerate(resources):
+        if not name:
             yield required(f"{path}[{i}]")
             continue
-        resource, slash, subresource = said.partition("/")
+        resource, slash, subresource = name.partition("/")
         if not slash:
-            last_plain = said
+            last_plain = name
             continue
         if resource in all_subresources_of:
-            yield invalid(f"{path}[{i}]", said, f"if '{resource}/*' is present, must not specify {said}")
+            yield invalid(f"{path}[{i}]", name, f"if '{resource}/*' is present, must not specify {name}")
         if subresource in of_all_resources:
-            yield invalid(f"{path}[{i}]", said, f"if '*/{subresource}' is present, must not specify {said}")
+            yield invalid(f"{path}[{i}]", name, f"if '*/{subresource}' is present, must not specify {name}")
         if subresource == "*":
             all_subresources_of.add(resource)
         if resource == "*":
@@ -239,8 +239,8 @@ def _why_no_url(url: str) -> str:
     scheme = _scheme(url)
     if ":" in before_slash and not (scheme and url[scheme.end() : scheme.end() + 1] == ":"):
         return "first path segment in URL cannot contain colon"
-    if found := re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", url):
-        return f'invalid URL escape "{found[0]}"'
+    if match := re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", url):
+        return f'invalid URL escape "{match[0]}"'
     try:
         urlsplit(url)
     except ValueError as error:  # Go's word for what it finds first, else Python's.

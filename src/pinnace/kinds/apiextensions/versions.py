@@ -131,31 +131,33 @@ def _fields(strictness: Strictness) -> dict[str, bool]:
 def _validate_version(
     version: CustomResourceDefinitionVersion,
     path: str,
-    said: set[str],
+    fields: set[str],
     strictness: Strictness,
     before: CustomResourceDefinitionSpec | None,
     *,
     at_top: bool = False,
 ) -> Iterator[FieldError]:
     subresources = version.get("subresources") or {}
-    if "schema" in said and (schema := schema_of(version)) is not None and not was_stored(before, version, schema):
+    if "schema" in fields and (schema := schema_of(version)) is not None and not was_stored(before, version, schema):
         where = f"{path}.{'validation' if at_top else 'schema'}.openAPIV3Schema"
         has_status = subresources.get("status") is not None
-        found = validate_schema(
+        schema_errs = validate_schema(
             schema, where, has_status=has_status, strictness=strictness, validate_rule=_errors_of_default
         )
-        if not found and strictness.wants_structure and mentions(schema, b'"x-kubernetes-validations"'):
+        if not schema_errs and strictness.wants_structure and mentions(schema, b'"x-kubernetes-validations"'):
             from pinnace.schema.cel.rules.checks import validate_rule  # noqa: PLC0415 - few schemas have rules.
 
-            found = validate_rule(Schema(schema), where)
-        yield from found
-    if "subresources" in said:
+            schema_errs = validate_rule(Schema(schema), where)
+        yield from schema_errs
+    if "subresources" in fields:
         yield from _validate_scale(subresources.get("scale"), f"{path}.subresources")
-    if "additionalPrinterColumns" in said:
+    if "additionalPrinterColumns" in fields:
         for i, column in enumerate(version.get("additionalPrinterColumns") or ()):
             yield from _validate_column(column, f"{path}.additionalPrinterColumns[{i}]")
-    if "selectableFields" in said and version.get("selectableFields"):
-        yield from _validate_selectable(version, path, schema_of(version) if "schema" in said else None, at_top=at_top)
+    if "selectableFields" in fields and version.get("selectableFields"):
+        yield from _validate_selectable(
+            version, path, schema_of(version) if "schema" in fields else None, at_top=at_top
+        )
 
 
 def mentions(schema: Raw, word: bytes) -> bool:

@@ -85,17 +85,17 @@ def selector_view(selector: LabelSelector | None) -> Object | None:
     """Return a selector as Kubernetes prints it: labels sorted, empty parts left out."""
     if selector is None:
         return None
-    shown: Object = {}
+    view: Object = {}
     if labels := selector.get("matchLabels"):
-        shown["matchLabels"] = in_key_order(labels)
+        view["matchLabels"] = in_key_order(labels)
     if expressions := selector.get("matchExpressions"):
-        shown["matchExpressions"] = [_expression_view(expression) for expression in expressions]
-    return shown
+        view["matchExpressions"] = [_expression_view(expression) for expression in expressions]
+    return view
 
 
 def _expression_view(expression: LabelSelectorRequirement) -> Object:
-    shown = {"key": expression.get("key", ""), "operator": expression.get("operator", "")}
-    return {**shown, "values": expression["values"]} if expression.get("values") else shown
+    view = {"key": expression.get("key", ""), "operator": expression.get("operator", "")}
+    return {**view, "values": expression["values"]} if expression.get("values") else view
 
 
 def validate_selector(spec: Selecting, kind: str, errs: list[FieldError]) -> bool:

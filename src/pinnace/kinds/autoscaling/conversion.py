@@ -49,7 +49,7 @@ _Side = Literal["spec", "status"]
 def _fields(text: str) -> tuple[_OldField, ...]:
     """Parse fields such as `name metricName:metric.name targetValue:target.value=0`."""
     parts = ((*item.partition("=")[::2],) for item in text.split())
-    pairs = ((*said.partition(":")[::2], zero) for said, zero in parts)
+    pairs = ((*field.partition(":")[::2], zero) for field, zero in parts)
     return tuple(_OldField(name, tuple((path or name).split(".")), zero or None) for name, path, zero in pairs)
 
 

@@ -146,8 +146,8 @@ def _midnight(year: int, month: int, day: int, zone: tzinfo) -> datetime:
 def _resolve(local: datetime, zone: tzinfo) -> datetime:
     """Return the time of a local time; for a skipped local time, when the clocks change."""
     moment = local.replace(tzinfo=zone).astimezone(UTC)
-    found = moment.astimezone(zone).replace(tzinfo=None)
-    if found == local:
+    resolved = moment.astimezone(zone).replace(tzinfo=None)
+    if resolved == local:
         return moment
     # Before the change the old offset counts: one minute at a time would be as right, and slower.
     before = local.replace(tzinfo=zone, fold=1).astimezone(UTC)

@@ -86,8 +86,8 @@ def _validate_end(now: _State, before: _State, changed: set[str], errs: list[Fie
         errs.append(invalid("status.terminating", status["terminating"], detail))
     uncounted = status.get("uncountedTerminatedPods") or {}
     if (finishes or "uncountedTerminatedPods" in changed) and any(uncounted.values()):
-        shown = {"Succeeded": uncounted.get("succeeded"), "Failed": uncounted.get("failed")}
-        errs.append(invalid("status.uncountedTerminatedPods", shown, "must be empty for finished job"))
+        view = {"Succeeded": uncounted.get("succeeded"), "Failed": uncounted.get("failed")}
+        errs.append(invalid("status.uncountedTerminatedPods", view, "must be empty for finished job"))
 
 
 def _validate_time(job: Job, now: _State, before: _State, changed: set[str], errs: list[FieldError]) -> None:

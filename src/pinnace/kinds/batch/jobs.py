@@ -63,8 +63,8 @@ def validate_job_spec(spec: JobSpec, path: str, errs: list[FieldError]) -> None:
         _validate_failure_policy(spec, f"{path}.podFailurePolicy", errs)
     if "successPolicy" in spec:
         if mode != "Indexed":
-            shown = SUCCESS_POLICY.view(spec["successPolicy"])
-            errs.append(invalid(f"{path}.successPolicy", shown, "requires indexed completion mode"))
+            view = SUCCESS_POLICY.view(spec["successPolicy"])
+            errs.append(invalid(f"{path}.successPolicy", view, "requires indexed completion mode"))
         else:
             _validate_success_policy(spec, f"{path}.successPolicy", errs)
     replacement = spec.get("podReplacementPolicy")

@@ -150,21 +150,21 @@ def _validate_job_change(new: Job, old: Job, errs: list[FieldError]) -> None:
     elif completions not in (None, before.get("completions"), spec["parallelism"]):
         detail = "can only be modified in tandem with spec.parallelism"
         errs.append(invalid("spec.completions", completions, detail))
-    _validate_unchanged(spec, before, "selector", errs, shown=selector_view)
+    _validate_unchanged(spec, before, "selector", errs, view_of=selector_view)
     _validate_template_change(new, old, errs)
     _validate_unchanged(spec, before, "completionMode", errs)
-    _validate_unchanged(spec, before, "podFailurePolicy", errs, shown=FAILURE_POLICY.view_or_none)
+    _validate_unchanged(spec, before, "podFailurePolicy", errs, view_of=FAILURE_POLICY.view_or_none)
     _validate_unchanged(spec, before, "backoffLimitPerIndex", errs)
     _validate_unchanged(spec, before, "managedBy", errs)
-    _validate_unchanged(spec, before, "successPolicy", errs, shown=SUCCESS_POLICY.view_or_none)
+    _validate_unchanged(spec, before, "successPolicy", errs, view_of=SUCCESS_POLICY.view_or_none)
 
 
 def _validate_unchanged(
-    spec: JobSpec, before: JobSpec, field: str, errs: list[FieldError], *, shown: Any = None
+    spec: JobSpec, before: JobSpec, field: str, errs: list[FieldError], *, view_of: Any = None
 ) -> None:
     if not equal_ignoring_empty(spec.get(field), before.get(field)):
         value = spec.get(field)
-        errs.append(invalid(f"spec.{field}", shown(value) if shown else value, IMMUTABLE))
+        errs.append(invalid(f"spec.{field}", view_of(value) if view_of else value, IMMUTABLE))
 
 
 def _validate_template_change(new: Job, old: Job, errs: list[FieldError]) -> None:

@@ -59,8 +59,8 @@ def _default_pod_request(request: Object) -> None:
 def _validate_pod_request(request: PodCertificateRequest, old: PodCertificateRequest | None) -> Iterator[FieldError]:
     spec = request.get("spec", {})
     if old is not None:
-        shown, shown_before = _POD_REQUEST_SPEC.view(spec), _POD_REQUEST_SPEC.view(old.get("spec", {}))
-        yield from validate_immutable(shown, shown_before, "spec")
+        view, view_before = _POD_REQUEST_SPEC.view(spec), _POD_REQUEST_SPEC.view(old.get("spec", {}))
+        yield from validate_immutable(view, view_before, "spec")
         return
     yield from validate_signer_name(spec.get("signerName", ""), "spec.signerName")
     yield from validate_user_annotations(spec.get("unverifiedUserAnnotations") or {}, "spec.unverifiedUserAnnotations")
@@ -117,9 +117,9 @@ def _validate_stub(spec: PodCertificateRequestSpec) -> Iterator[FieldError]:
     except ValueError:
         yield _without_value(path, "must be a valid PKCS#10 CSR")
         return
-    shown, err = check_public_key(key)
+    key_text, err = check_public_key(key)
     if err:
-        yield invalid(path, shown, err) if shown else _without_value(path, err)
+        yield invalid(path, key_text, err) if key_text else _without_value(path, err)
     elif not request.is_signature_valid:
         yield _without_value(path, "invalid signature")
 

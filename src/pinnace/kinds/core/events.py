@@ -156,11 +156,11 @@ def _validate_strict_update(event: _Event, old: _Event) -> Iterator[FieldError]:
         event.structure("involvedObject"),
         old.structure("involvedObject"),
         "involvedObject",
-        shown=OBJECT_REFERENCE.view,
+        view_of=OBJECT_REFERENCE.view,
     )
     for field in ("reason", "message"):
         yield from validate_immutable(event.text(field), old.text(field), field)
-    yield from validate_immutable(event.structure("source"), old.structure("source"), "source", shown=_SOURCE.view)
+    yield from validate_immutable(event.structure("source"), old.structure("source"), "source", view_of=_SOURCE.view)
     for field in ("firstTimestamp", "lastTimestamp"):
         yield from validate_immutable(event.part(field) or None, old.part(field) or None, field)
     yield from validate_immutable(event.part("count") or 0, old.part("count") or 0, "count")
@@ -170,7 +170,7 @@ def _validate_strict_update(event: _Event, old: _Event) -> Iterator[FieldError]:
         yield from validate_immutable(event.text("eventTime"), old.text("eventTime"), "eventTime")
     yield from validate_immutable(event.text("action"), old.text("action"), "action")
     yield from validate_immutable(
-        event.part("related"), old.part("related"), "related", shown=OBJECT_REFERENCE.view_or_none
+        event.part("related"), old.part("related"), "related", view_of=OBJECT_REFERENCE.view_or_none
     )
     yield from validate_immutable(
         event.text("reportingComponent"), old.text("reportingComponent"), "reportingController"

@@ -151,8 +151,8 @@ def _validate_taint(taints: Sequence[Taint]) -> Iterator[FieldError]:
             yield invalid(f"{path}.value", value, ";".join(errs))
         yield from validate_given_choice(effect, TAINT_EFFECTS, f"{path}.effect")
         if (key, effect) in seen:
-            shown = orjson.dumps(_TAINT.view(taint)).decode()
-            detail = f"Duplicate value: {shown}: taints must be unique by key and effect pair"
+            taint_json = orjson.dumps(_TAINT.view(taint)).decode()
+            detail = f"Duplicate value: {taint_json}: taints must be unique by key and effect pair"
             yield FieldError(path, "FieldValueDuplicate", detail)
         seen.add((key, effect))
 

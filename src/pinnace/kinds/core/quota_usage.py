@@ -105,9 +105,9 @@ def unsaid(spec: PodSpec, limited: Iterable[str]) -> str:
     wanted = [name for name in sorted(limited) if name in _TO_BE_SAID]
     missing: dict[str, list[str]] = {}
     for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
-        said = _names_of(container.get("resources") or NOTHING)
+        listed = _names_of(container.get("resources") or NOTHING)
         for name in wanted:
-            if name not in said:
+            if name not in listed:
                 missing.setdefault(name, []).append(container.get("name", ""))
     if not missing:
         return ""
@@ -132,16 +132,16 @@ def _is_charged(pod: Pod, now: datetime) -> bool:
 
 
 def _pod_usage(spec: PodSpec) -> Amounts:
-    asked = {what: total_of(spec, what) for what in ("requests", "limits")}
+    totals = {what: total_of(spec, what) for what in ("requests", "limits")}
     used: Amounts = {"pods": _ONE}
-    for name, amount in asked["requests"].items():
+    for name, amount in totals["requests"].items():
         if name in _COMPUTE or name.startswith("hugepages-"):
             used[name] = used[f"requests.{name}"] = amount
         elif "/" in name:
             used[f"requests.{name}"] = amount
     for name in _COMPUTE:
-        if name in asked["limits"]:
-            used[f"limits.{name}"] = asked["limits"][name]
+        if name in totals["limits"]:
+            used[f"limits.{name}"] = totals["limits"][name]
     return used
 
 
@@ -163,9 +163,9 @@ def _service_usage(spec: ServiceSpec) -> Amounts:
 
 def _claim_usage(claim: PersistentVolumeClaim) -> Amounts:
     used: Amounts = {"persistentvolumeclaims": _ONE}
-    asked = (((claim.get("spec") or {}).get("resources") or {}).get("requests") or {}).get("storage")
-    if asked is not None:
-        storage = parse(asked).round_up_to(0)
+    requested = (((claim.get("spec") or {}).get("resources") or {}).get("requests") or {}).get("storage")
+    if requested is not None:
+        storage = parse(requested).round_up_to(0)
         allocated = ((claim.get("status") or {}).get("allocatedResources") or {}).get("storage")
         if allocated is not None and parse(allocated) > storage:
             storage = parse(allocated).round_up_to(0)

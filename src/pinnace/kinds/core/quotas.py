@@ -127,16 +127,16 @@ def _is_quota_resource(name: str) -> bool:
 
 def _validate_scope(spec: ResourceQuotaSpec, hard: dict[str, str]) -> Iterator[FieldError]:
     scopes: Sequence[str] = spec.get("scopes") or ()
-    shown = _shorten(scopes)
+    listed = _shorten(scopes)
     not_covered = _count_not_covered(scopes, hard)
     for scope in _shorten(scopes, kept=lambda scope: scope not in _COVERED_BY_SCOPE or bool(not_covered[scope])):
         if scope not in _COVERED_BY_SCOPE:
-            yield invalid("spec.scopes", shown, "unsupported scope")
+            yield invalid("spec.scopes", listed, "unsupported scope")
         for _ in range(not_covered[scope]):
-            yield invalid("spec.scopes", shown, "unsupported scope applied to resource")
+            yield invalid("spec.scopes", listed, "unsupported scope applied to resource")
     for pair in _CONFLICTING_SCOPES:
         if pair <= set(scopes):
-            yield invalid("spec.scopes", shown, "conflicting scopes")
+            yield invalid("spec.scopes", listed, "conflicting scopes")
 
 
 def _shorten(values: Sequence[_Value], kept: Callable[[_Value], bool] = lambda value: True) -> list[_Value]:
@@ -271,13 +271,13 @@ def _validate_limit_type(kind: str, path: str) -> Iterator[FieldError]:
 def _validate_limit(limit: LimitRangeItem, kind: str, path: str) -> Iterator[FieldError]:
     amounts: dict[str, dict[str, Quantity]] = {}
     for field in _LIMIT_LISTS:
-        said: dict[str, str] = limit.get(field) or {}
+        limits: dict[str, str] = limit.get(field) or {}
         amounts[field] = {}
         if kind == "Pod" and field in ("default", "defaultRequest"):
-            if said:
+            if limits:
                 yield forbidden(f"{path}.{field}", "may not be specified when `type` is 'Pod'")
             continue
-        for name, amount in said.items():
+        for name, amount in limits.items():
             yield from _validate_limited_name(kind, name, f"{path}.{field}[{name}]")
             amounts[field][name] = quantity.parse(amount)
         if field == "defaultRequest" and kind == "PersistentVolumeClaim" and not _bounds_storage(amounts):
@@ -310,7 +310,7 @@ def _validate_fit(name: str, amount: Mapping[str, Quantity | None], path: str) -
     def err(field: str, value: Quantity, detail: str) -> FieldError:
         return invalid(f"{path}.{field}[{name}]", str(value), detail)
 
-    for field, shown, (less, less_name), (more, more_name) in (
+    for field, given, (less, less_name), (more, more_name) in (
         ("min", low, (low, "min value"), (high, "max value")),
         ("defaultRequest", request, (low, "min value"), (request, "default request value")),
         ("defaultRequest", request, (request, "default request value"), (high, "max value")),
@@ -318,8 +318,8 @@ def _validate_fit(name: str, amount: Mapping[str, Quantity | None], path: str) -
         ("default", low, (low, "min value"), (default, "default value")),
         ("default", high, (default, "default value"), (high, "max value")),
     ):
-        if shown is not None and less is not None and more is not None and less > more:
-            yield err(field, shown, f"{less_name} {less} is greater than {more_name} {more}")
+        if given is not None and less is not None and more is not None and less > more:
+            yield err(field, given, f"{less_name} {less} is greater than {more_name} {more}")
     if ratio is not None:
         if ratio.amount < 1:
             yield err("maxLimitRequestRatio", ratio, f"ratio {ratio} is less than 1")

@@ -127,27 +127,27 @@ def _secret_warnings(secret: Secret, old: Secret | None) -> Iterator[str]:
 
 def _check_key_pair(certificate: bytes, key: bytes) -> str:
     """Return the error of Go's TLS for a key pair that it cannot load, as far as the PEM blocks show."""
-    found = [name.decode(errors="replace") for name, _ in find_blocks(certificate)]
-    if "CERTIFICATE" not in found:
-        if not found:
+    blocks = [name.decode(errors="replace") for name, _ in find_blocks(certificate)]
+    if "CERTIFICATE" not in blocks:
+        if not blocks:
             return "tls: failed to find any PEM data in certificate input"
-        if len(found) == 1 and found[0].endswith("PRIVATE KEY"):
+        if len(blocks) == 1 and blocks[0].endswith("PRIVATE KEY"):
             return (
                 "tls: failed to find certificate PEM data in certificate input, but did find a private key; "
                 "PEM inputs may have been switched"
             )
-        skipped = " ".join(found)
+        skipped = " ".join(blocks)
         return (
             'tls: failed to find "CERTIFICATE" PEM block in certificate input after skipping PEM blocks of the '
             f"following types: [{skipped}]"
         )
-    found = [name.decode(errors="replace") for name, _ in find_blocks(key)]
-    if not any(name.endswith("PRIVATE KEY") for name in found):
-        if not found:
+    blocks = [name.decode(errors="replace") for name, _ in find_blocks(key)]
+    if not any(name.endswith("PRIVATE KEY") for name in blocks):
+        if not blocks:
             return "tls: failed to find any PEM data in key input"
-        if found == ["CERTIFICATE"]:
+        if blocks == ["CERTIFICATE"]:
             return "tls: found a certificate rather than a key in the PEM for the private key"
-        skipped = " ".join(found)
+        skipped = " ".join(blocks)
         return (
             'tls: failed to find PEM block with type ending in "PRIVATE KEY" in key input after skipping PEM blocks '
             f"of the following types: [{skipped}]"

@@ -116,8 +116,8 @@ def messages() -> tuple[str, ...]:
 
 
 def _field(text: str, package: str) -> ProtobufField:
-    name, _, said = text.rpartition("=")
-    number, _, type = said.partition(":")
+    name, _, wire = text.rpartition("=")
+    number, _, type = wire.partition(":")
     shape = {"[": LIST, "{": MAP}.get(type[:1], "")
     if shape:
         type = type[1:-1]

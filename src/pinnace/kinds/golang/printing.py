@@ -52,8 +52,8 @@ _ZEROS = {"''": "", "false": False, "0": 0, "'0'": "0"}
 
 
 def _field(text: str, structs: Mapping[str, GoStruct], inline: tuple[str, ...]) -> GoField:
-    said, _, zero = text.partition("=")
-    name, _, wire = said.partition(":")
+    declared, _, zero = text.partition("=")
+    name, _, wire = declared.partition(":")
     struct = structs.get(name)
     empty = struct.view({}) if struct and name in inline else _ZEROS.get(zero)
     return GoField(name, wire or name[0].lower() + name[1:], empty, struct)

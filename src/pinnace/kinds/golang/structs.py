@@ -48,9 +48,9 @@ def pod_spec_view(spec: Mapping[str, Any]) -> dict[str, Any]:
 def template_view(template: AnyObject) -> dict[str, Any]:
     """Return a pod template as Go prints it: metadata inline and by wire names."""
     metadata = template.get("metadata") or {}
-    shown: dict[str, Any] = {}
+    view: dict[str, Any] = {}
     for field in _METADATA:
         value = metadata.get(field)
         if value:
-            shown[field] = dict(sorted(value.items())) if isinstance(value, dict) else value
-    return {**shown, "Spec": pod_spec_view(template.get("spec") or {})}
+            view[field] = dict(sorted(value.items())) if isinstance(value, dict) else value
+    return {**view, "Spec": pod_spec_view(template.get("spec") or {})}

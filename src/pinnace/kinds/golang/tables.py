@@ -10,11 +10,11 @@ from pathlib import Path
 @cache
 def rows(table: Path) -> Mapping[str, str]:
     """Return the lines of a table by type name. A table is read once, on first use."""
-    found: dict[str, str] = {}
+    cells: dict[str, str] = {}
     for line in table.read_text(encoding="ascii").splitlines():
-        name, *said = line.split(maxsplit=1)
-        found[name] = said[0] if said else ""
-    return found
+        name, *rest = line.split(maxsplit=1)
+        cells[name] = rest[0] if rest else ""
+    return cells
 
 
 def row_of_schema(table: Path, name: str) -> str | None:

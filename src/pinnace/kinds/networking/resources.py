@@ -27,13 +27,13 @@ _NETWORKING = "io.k8s.api.networking.v1"
 
 def _hosts(ingress: Ingress, now: datetime) -> str:
     rules = reach(ingress, "spec", "rules") or ()
-    shown: list[str] = []
+    hosts: list[str] = []
     for rule in rules:
-        if len(shown) == 3:
-            return f"{','.join(shown)} + {len(rules) - 3} more..."
+        if len(hosts) == 3:
+            return f"{','.join(hosts)} + {len(rules) - 3} more..."
         if rule.get("host"):
-            shown.append(rule["host"])
-    return ",".join(shown) or "*"
+            hosts.append(rule["host"])
+    return ",".join(hosts) or "*"
 
 
 INGRESS = (

@@ -218,7 +218,7 @@ def _validate_ip_address(address: IPAddress, old: IPAddress | None) -> Iterator[
         yield from validate_name(parent.get("namespace") or None, names.path_segment, f"{path}.namespace")
     if old is not None:
         before = (old.get("spec") or {}).get("parentRef")
-        yield from validate_immutable(parent, before, path, shown=_PARENT.view_or_none)
+        yield from validate_immutable(parent, before, path, view_of=_PARENT.view_or_none)
 
 
 IP_ADDRESS = Strategy(validate=_validate_ip_address, name_rule=address_name)

@@ -84,9 +84,9 @@ def ready(pod: Pod, now: datetime) -> str:
 
 
 def status(pod: Pod, now: datetime) -> str:
-    told = pod.get("status") or {}
-    phase = told.get("phase", "")
-    reason = str(told.get("reason") or phase)
+    status_of_pod = pod.get("status") or {}
+    phase = status_of_pod.get("phase", "")
+    reason = str(status_of_pod.get("reason") or phase)
     scheduled = condition(pod, "PodScheduled")
     if scheduled is not None and scheduled.get("reason") == "SchedulingGated":
         reason = "SchedulingGated"
@@ -96,7 +96,7 @@ def status(pod: Pod, now: datetime) -> str:
     if stuck is None or is_true(pod, "Initialized"):
         reason = _reason_of_containers(pod, reason)
     if (pod.get("metadata") or {}).get("deletionTimestamp"):
-        if told.get("reason") == "NodeLost":
+        if status_of_pod.get("reason") == "NodeLost":
             return "Unknown"
         if phase not in ("Succeeded", "Failed"):
             return "Terminating"
@@ -125,17 +125,17 @@ def _reason_of_containers(pod: Pod, reason: str) -> str:
 
 
 def restarts(pod: Pod, now: datetime) -> str:
-    told = pod.get("status") or {}
+    status_of_pod = pod.get("status") or {}
     sidecars = _sidecars(pod)
     stuck = _init_reason(pod, sidecars)
-    seen = told.get("initContainerStatuses") or ()
+    seen = status_of_pod.get("initContainerStatuses") or ()
     counted: list[ContainerStatus]
     if stuck is not None and not is_true(pod, "Initialized"):
         counted = list(seen[: stuck[1] + 1])
     else:
         reached = seen if stuck is None else seen[: stuck[1] + 1]
         counted = [container for container in reached if container.get("name") in sidecars]
-        counted += told.get("containerStatuses") or ()
+        counted += status_of_pod.get("containerStatuses") or ()
     times = sum(container.get("restartCount") or 0 for container in counted)
     if not times:
         return "0"

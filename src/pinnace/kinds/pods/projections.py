@@ -109,7 +109,7 @@ def _validate_data(
             validate_item(chosen, f"{path}.{kind}", errs)
             for item in chosen.get("items", ()):
                 if item.get("path"):
-                    _take(item["path"], taken, volume_path, errs, shown=chosen.get("name", ""))
+                    _take(item["path"], taken, volume_path, errs, display=chosen.get("name", ""))
     if "downwardAPI" in projection:
         for file in projection["downwardAPI"].get("items", ()):
             validate_downward_file(file, f"{path}.downwardAPI", errs)
@@ -117,9 +117,9 @@ def _validate_data(
                 _take(file["path"], taken, volume_path, errs)
 
 
-def _take(file: str, taken: set[str], path: str, errs: list[FieldError], *, shown: str | None = None) -> None:
+def _take(file: str, taken: set[str], path: str, errs: list[FieldError], *, display: str | None = None) -> None:
     if file in taken:
-        errs.append(invalid(path, file if shown is None else shown, "conflicting duplicate paths"))
+        errs.append(invalid(path, file if display is None else display, "conflicting duplicate paths"))
     taken.add(file)
 
 

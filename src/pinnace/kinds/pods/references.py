@@ -157,11 +157,11 @@ def _validate_divisor(resource: str, divisor: str, path: str, errs: list[FieldEr
             detail = "only divisor's values 1m and 1 are supported with the cpu resource"
             errs.append(invalid(path, resource, detail))
         return
-    called = {"memory": "memory", "ephemeral-storage": "local ephemeral storage"}.get(name)
+    noun = {"memory": "memory", "ephemeral-storage": "local ephemeral storage"}.get(name)
     if resource.startswith(_HUGE_PAGES):
-        called = "hugepages"
-    if called and divisor not in _SIZES:
-        detail = f"only divisor's values {', '.join(_SIZES)} are supported with the {called} resource"
+        noun = "hugepages"
+    if noun and divisor not in _SIZES:
+        detail = f"only divisor's values {', '.join(_SIZES)} are supported with the {noun} resource"
         errs.append(invalid(path, resource, detail))
 
 
@@ -197,19 +197,19 @@ def validate_env_from(sources: list[EnvFromSource], path: str, errs: list[FieldE
         prefix = source.get("prefix", "")
         if prefix and not _is_printable(prefix):
             errs.append(invalid(f"{where}.prefix", prefix, _UNPRINTABLE))
-        found = 0
+        count = 0
         for name in ("configMapRef", "secretRef"):
             if name in source:
-                found += 1
+                count += 1
                 referred = source[name].get("name", "")
                 if not referred:
                     errs.append(required(f"{where}.{name}.name"))
                 else:
                     # A prefix that ends with a dash becomes part of a longer name, so it passes.
-                    shown = referred[:-1] + "a" if len(referred) > 1 and referred.endswith("-") else referred
-                    for err in names.dns_subdomain(shown):
+                    display = referred[:-1] + "a" if len(referred) > 1 and referred.endswith("-") else referred
+                    for err in names.dns_subdomain(display):
                         errs.append(invalid(f"{where}.{name}.name", referred, err))
-        if not found:
+        if not count:
             errs.append(invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"))
-        elif found > 1:
+        elif count > 1:
             errs.append(invalid(path, "", "may not have more than one field specified at a time"))

@@ -100,14 +100,14 @@ def sum_of(spec: PodSpec, what: Side) -> dict[str, Quantity]:
     beside: dict[str, Quantity] = {}
     peak: dict[str, Quantity] = {}
     for container in spec.get("initContainers", ()):
-        asked = container.get("resources", {}).get(what)
+        amounts = container.get("resources", {}).get(what)
         moment: dict[str, Quantity] = {}
         if container.get("restartPolicy") == "Always":
-            _add(total, asked)
-            _add(beside, asked)
+            _add(total, amounts)
+            _add(beside, amounts)
             moment.update(beside)
         else:
-            _add(moment, asked)
+            _add(moment, amounts)
             for name, amount in beside.items():
                 moment[name] = moment[name] + amount if name in moment else amount
         _raise_to(peak, moment)
@@ -129,8 +129,8 @@ def total_of(spec: PodSpec, what: Side) -> dict[str, Quantity]:
     return total
 
 
-def _add(total: dict[str, Quantity], asked: Mapping[str, Any] | None) -> None:
-    for name, amount in (asked or {}).items():
+def _add(total: dict[str, Quantity], amounts: Mapping[str, Any] | None) -> None:
+    for name, amount in (amounts or {}).items():
         total[name] = total[name] + parse(amount) if name in total else parse(amount)
 
 
@@ -144,15 +144,15 @@ def qos_class(spec: PodSpec) -> str:
     """Return Guaranteed if every limit equals its request, BestEffort if there are none, else Burstable."""
     own = spec.get("resources")
     if own is not None:
-        asked = [own]
+        stated = [own]
         everyone_limited = not own.get("limits") or _limits_cpu_and_memory(own)
     else:
         containers = (spec.get("containers") or []) + (spec.get("initContainers") or [])
-        asked = [resources for container in containers if (resources := container.get("resources"))]
-        everyone_limited = len(asked) == len(containers) and all(map(_limits_cpu_and_memory, asked))
-    if not any(_asks_for_compute(resources) for resources in asked):
+        stated = [resources for container in containers if (resources := container.get("resources"))]
+        everyone_limited = len(stated) == len(containers) and all(map(_limits_cpu_and_memory, stated))
+    if not any(_asks_for_compute(resources) for resources in stated):
         return "BestEffort"
-    if everyone_limited and _qos_sum(asked, "requests") == _qos_sum(asked, "limits"):
+    if everyone_limited and _qos_sum(stated, "requests") == _qos_sum(stated, "limits"):
         return "Guaranteed"
     return "Burstable"
 
@@ -174,9 +174,9 @@ def _limits_cpu_and_memory(resources: ResourceRequirements) -> bool:
     return _is_positive(limits.get("cpu")) and _is_positive(limits.get("memory"))
 
 
-def _qos_sum(asked: list[ResourceRequirements], what: Side) -> dict[str, Quantity]:
+def _qos_sum(stated: list[ResourceRequirements], what: Side) -> dict[str, Quantity]:
     total: dict[str, Quantity] = {}
-    for resources in asked:
+    for resources in stated:
         amounts = resources.get(what)
         for name in ("cpu", "memory"):
             if amounts and name in amounts:
@@ -270,24 +270,24 @@ def _compare(name: str, request: Quantity, limit: Quantity, path: str, errs: lis
 def _validate_amount(name: str, amount: Any, path: str, errs: list[FieldError], *, is_pod_level: bool) -> None:
     if name not in _CONTAINER_RESOURCES or is_pod_level:
         _validate_name(name, f"{path}[{name}]", errs, is_pod_level=is_pod_level)
-    asked = parse(amount)
-    if asked < ZERO:
-        errs.append(invalid(f"{path}[{name}]", str(asked), "must be greater than or equal to 0"))
+    parsed = parse(amount)
+    if parsed < ZERO:
+        errs.append(invalid(f"{path}[{name}]", str(parsed), "must be greater than or equal to 0"))
     if name in _CONTAINER_RESOURCES:
         return
-    if (name in COUNTED or is_extended(name)) and asked.milli_value % 1000:
-        errs.append(invalid(f"{path}[{name}]", str(asked), "must be an integer"))
-    if name.startswith(HUGE_PAGES) and not _is_whole_pages(name, asked):
-        detail = f"{asked} is not positive integer multiple of {name}"
-        errs.append(invalid(f"{path}[{name}]", str(asked), detail))
+    if (name in COUNTED or is_extended(name)) and parsed.milli_value % 1000:
+        errs.append(invalid(f"{path}[{name}]", str(parsed), "must be an integer"))
+    if name.startswith(HUGE_PAGES) and not _is_whole_pages(name, parsed):
+        detail = f"{parsed} is not positive integer multiple of {name}"
+        errs.append(invalid(f"{path}[{name}]", str(parsed), detail))
 
 
-def _is_whole_pages(name: str, asked: Quantity) -> bool:
+def _is_whole_pages(name: str, quantity: Quantity) -> bool:
     try:
         page = parse(name.removeprefix(HUGE_PAGES))
     except InvalidQuantity:
         return False
-    return page > ZERO and page.milli_value % 1000 == 0 and asked.value % page.value == 0
+    return page > ZERO and page.milli_value % 1000 == 0 and quantity.value % page.value == 0
 
 
 def validate_container_resource_name(name: str, path: str, errs: list[FieldError]) -> None:
@@ -346,5 +346,5 @@ def _validate_claim(claims: list[CoreResourceClaim], path: str, errs: list[Field
 
 def _list_names(names: Collection[str]) -> str:
     """Return the names in order. Beyond a limit of our own they are cut: each error lists them."""
-    shown = sorted(names)
-    return ", ".join(shown if len(shown) <= _MOST_LISTED else (*shown[:_MOST_LISTED], "..."))
+    listed = sorted(names)
+    return ", ".join(listed if len(listed) <= _MOST_LISTED else (*listed[:_MOST_LISTED], "..."))

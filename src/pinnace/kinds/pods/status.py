@@ -240,8 +240,8 @@ def _validate_device(
 
 def _unasked(name: str, resources: ResourceRequirements) -> str:
     if not name.startswith("claim:"):
-        asked = name in (resources.get("requests") or {})
-        return "" if asked else "must match one of the container's resource requests"
+        is_requested = name in (resources.get("requests") or {})
+        return "" if is_requested else "must match one of the container's resource requests"
     claims = (
         f"claim:{claim.get('name', '')}" + (f"/{claim['request']}" if claim.get("request") else "")
         for claim in resources.get("claims") or ()

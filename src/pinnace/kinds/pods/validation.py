@@ -433,16 +433,16 @@ def _validate_profile_mismatch(annotations: dict[str, str], spec: PodSpec, path:
         _mismatch(annotations[SECCOMP_POD], context["seccompProfile"], "seccomp", where, errs)
     for container, where in containers_with_paths(spec, path):
         own = (container.get("securityContext") or {}).get("seccompProfile")
-        said = annotations.get(SECCOMP_PREFIX + container.get("name", ""))
-        if own is not None and said is not None:
-            _mismatch(said, own, "seccomp", f"{where}.securityContext.seccompProfile", errs)
+        annotated = annotations.get(SECCOMP_PREFIX + container.get("name", ""))
+        if own is not None and annotated is not None:
+            _mismatch(annotated, own, "seccomp", f"{where}.securityContext.seccompProfile", errs)
     if spec.get("os", {}).get("name") == "windows":
         return
     for container, where in containers_with_paths(spec, path):
         own = (container.get("securityContext") or {}).get("appArmorProfile") or context.get("appArmorProfile")
-        said = annotations.get(APP_ARMOR_PREFIX + container.get("name", ""))
-        if own is not None and said is not None:
-            _mismatch(said, own, "apparmor", f"{where}.securityContext.appArmorProfile", errs)
+        annotated = annotations.get(APP_ARMOR_PREFIX + container.get("name", ""))
+        if own is not None and annotated is not None:
+            _mismatch(annotated, own, "apparmor", f"{where}.securityContext.appArmorProfile", errs)
 
 
 def _mismatch(

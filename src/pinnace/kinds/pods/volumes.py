@@ -87,8 +87,8 @@ def _validate_source(volume: AnyObject, path: str, errs: list[FieldError], name:
     chosen = sources[0]
     _SOURCES[chosen](volume[chosen], f"{path}.{_NAMES_WHEN_WRONG.get(chosen, chosen)}", errs)
     for extra in sources[1:]:
-        shown = _NAMES_WHEN_MANY.get(extra, extra)
-        errs.append(forbidden(f"{path}.{shown}", "may not specify more than 1 volume type"))
+        display = _NAMES_WHEN_MANY.get(extra, extra)
+        errs.append(forbidden(f"{path}.{display}", "may not specify more than 1 volume type"))
     if "iscsi" in volume:
         portal = volume["iscsi"].get("targetPortal", "")
         if "initiatorName" in volume["iscsi"] and len(f"{name}:{portal}") > 64:

@@ -213,8 +213,8 @@ def _fraction_warnings(resources: Mapping[str, Any], path: str) -> Iterator[str]
         for what in ("limits", "requests", "overhead"):
             amount = resources[what].get(name) if what in resources else None
             if amount is not None and str(amount).endswith("m") and parse(amount).milli_value % 1000:
-                shown = parse(amount)
-                yield f'{path}.{what}[{name}]: fractional byte value "{shown}" is invalid, must be an integer'
+                parsed = parse(amount)
+                yield f'{path}.{what}[{name}]: fractional byte value "{parsed}" is invalid, must be an integer'
 
 
 def _profile_warnings(spec: PodSpec, annotations: dict[str, str], prefix: str) -> Iterator[str]:
@@ -254,11 +254,11 @@ def _port_warnings(spec: PodSpec, path: str) -> Iterator[str]:
     for where, port in ports:
         host_ip, host_port = port.get("hostIP", ""), port.get("hostPort", 0)
         if host_ip and not host_port:
-            shown = (
+            address = (
                 f"{{Name:{port.get('name', '')} HostPort:0 ContainerPort:{port.get('containerPort', 0)} "
                 f"Protocol:{port.get('protocol', '')} HostIP:{host_ip}}}"
             )
-            yield f"{where}: hostIP set without hostPort: {shown}"
+            yield f"{where}: hostIP set without hostPort: {address}"
         others = seen.setdefault((port.get("containerPort", 0), port.get("protocol", "")), [])
         for other_place, other in others:
             other_ip, other_port = other.get("hostIP", ""), other.get("hostPort", 0)

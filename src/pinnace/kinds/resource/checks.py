@@ -70,10 +70,10 @@ def validate_set(
         return
     seen: set[Hashable] = set()
     for i, item in enumerate(items):
-        shown = key(item)
-        hashable = tuple(shown.values()) if isinstance(shown, dict) else shown
+        item_key = key(item)
+        hashable = tuple(item_key.values()) if isinstance(item_key, dict) else item_key
         if hashable in seen:
-            yield duplicate(f"{path}[{i}]", shown)
+            yield duplicate(f"{path}[{i}]", item_key)
         seen.add(hashable)
 
 

@@ -26,9 +26,9 @@ _ANYTHING = Schema({})
 
 def validate_expression(expression: str, path: str) -> Iterator[FieldError]:
     """`path` is that of the expression, whose length was checked before."""
-    if (found := _compile_error(expression)) is None:
+    if (error := _compile_error(expression)) is None:
         return
-    yield forbidden(path, found) if found == _TOO_COSTLY else invalid(path, expression, found)
+    yield forbidden(path, error) if error == _TOO_COSTLY else invalid(path, expression, error)
 
 
 _TOO_COSTLY = "too complex, exceeds cost limit"

@@ -82,8 +82,8 @@ def _pool_sum(field: str) -> Any:
 
 def _request_status(request: ResourcePoolStatusRequest, now: datetime) -> str:
     outcome = (_outcome(request) or NOTHING).get("type", "Pending")
-    shown, count = len(reach(request, "status", "pools") or ()), reach(request, "status", "poolCount") or 0
-    return f"Complete ({shown}/{count} pools)" if outcome == "Complete" and count > shown else text(outcome)
+    listed, count = len(reach(request, "status", "pools") or ()), reach(request, "status", "poolCount") or 0
+    return f"Complete ({listed}/{count} pools)" if outcome == "Complete" and count > listed else text(outcome)
 
 
 def _completed(request: ResourcePoolStatusRequest, now: datetime) -> str:

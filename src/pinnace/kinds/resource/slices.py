@@ -120,30 +120,30 @@ def _validate_pool(pool: ResourcePool, path: str) -> Iterator[FieldError]:
 
 
 def _validate_node(spec: ResourceSliceSpec, path: str) -> Iterator[FieldError]:
-    said = []
+    fields = []
     if (node := spec.get("nodeName")) is not None:
         if node:
-            said.append("`nodeName`")
+            fields.append("`nodeName`")
             yield from validate_name(node, names.dns_subdomain, f"{path}.nodeName")
         else:
             yield invalid(f"{path}.nodeName", node, "must be either unset or set to a non-empty string")
     if (selector := spec.get("nodeSelector")) is not None:
-        said.append("`nodeSelector`")
+        fields.append("`nodeSelector`")
         terms = selector.get("nodeSelectorTerms") or []
         yield from validate_node_selector(selector, f"{path}.nodeSelector")
         if len(terms) != 1:
-            shown = [NODE_SELECTOR_TERM.view(term) for term in terms] or None
+            view = [NODE_SELECTOR_TERM.view(term) for term in terms] or None
             detail = "must have exactly one node selector term"
-            yield invalid(f"{path}.nodeSelector.nodeSelectorTerms", shown, detail)
+            yield invalid(f"{path}.nodeSelector.nodeSelectorTerms", view, detail)
     for field in ("allNodes", "perDeviceNodeSelection"):
         if spec.get(field):
-            said.append(f"`{field}`")
+            fields.append(f"`{field}`")
         elif spec.get(field) is not None:
             yield invalid(f"{path}.{field}", False, "must be either unset or set to true")
-    if not said:
+    if not fields:
         yield required(path, ONE_OF_NODES)
-    elif len(said) > 1:
-        yield invalid(path, f"{{{', '.join(said)}}}", f"{ONE_OF_NODES}, but multiple fields are set")
+    elif len(fields) > 1:
+        yield invalid(path, f"{{{', '.join(fields)}}}", f"{ONE_OF_NODES}, but multiple fields are set")
 
 
 def _validate_device(
@@ -185,24 +185,24 @@ def _validate_device_node(device: Device, path: str, *, per_device: bool) -> Ite
         if any(device.get(field) is not None for field in ("nodeName", "nodeSelector", "allNodes")):
             yield invalid(path, None, NO_DEVICE_NODES)
         return
-    said = []
+    fields = []
     if (node := device.get("nodeName")) is not None:
         if node:
-            said.append("`nodeName`")
+            fields.append("`nodeName`")
             yield from validate_name(node, names.dns_subdomain, f"{path}.nodeName")
         else:
             yield invalid(f"{path}.nodeName", node, "must not be empty")
     if (selector := device.get("nodeSelector")) is not None:
-        said.append("`nodeSelector`")
+        fields.append("`nodeSelector`")
         yield from validate_node_selector(selector, f"{path}.nodeSelector")
     if device.get("allNodes"):
-        said.append("`allNodes`")
+        fields.append("`allNodes`")
     elif device.get("allNodes") is not None:
         yield invalid(f"{path}.allNodes", False, "must be either unset or set to true")
-    if not said:
+    if not fields:
         yield required(path, ONE_OF_DEVICE_NODES)
-    elif len(said) > 1:
-        yield invalid(path, f"{{{', '.join(said)}}}", ONE_OF_DEVICE_NODES)
+    elif len(fields) > 1:
+        yield invalid(path, f"{{{', '.join(fields)}}}", ONE_OF_DEVICE_NODES)
 
 
 def _validate_text(text: str, path: str) -> Iterator[FieldError]:
@@ -228,11 +228,11 @@ def _validate_attribute(attribute: DeviceAttribute, path: str) -> Iterator[Field
         yield from _validate_text(text, f"{path}.strings[{index}]")
     for index, version in enumerate(attribute.get("versions") or ()):
         yield from _validate_version(version, f"{path}.versions[{index}]")
-    said = [field for field in ATTRIBUTE_VALUES if attribute.get(field) is not None]
-    if not said:
+    fields = [field for field in ATTRIBUTE_VALUES if attribute.get(field) is not None]
+    if not fields:
         yield invalid(path, "", f"must specify one of: {_ANY_VALUE}")
-    elif len(said) > 1:
-        yield invalid(path, f"{{{', '.join(said)}}}", f"must specify exactly one of: {_ANY_VALUE}")
+    elif len(fields) > 1:
+        yield invalid(path, f"{{{', '.join(fields)}}}", f"must specify exactly one of: {_ANY_VALUE}")
 
 
 def _validate_counter_set(counter_set: CounterSet, path: str) -> Iterator[FieldError]:

@@ -167,12 +167,12 @@ def validate_claim_spec(spec: ResourceClaimSpec, path: str) -> Iterator[FieldErr
 
 def _request_names(devices: DeviceClaim) -> frozenset[str]:
     """Return the names that constraints and configurations may refer to: r, and r/s for a subrequest."""
-    found = set()
+    requested = set()
     for request in devices.get("requests") or []:
         name = request.get("name", "")
-        found.add(name)
-        found.update(f"{name}/{part.get('name', '')}" for part in request.get("firstAvailable") or [])
-    return frozenset(found)
+        requested.add(name)
+        requested.update(f"{name}/{part.get('name', '')}" for part in request.get("firstAvailable") or [])
+    return frozenset(requested)
 
 
 def _validate_request(request: DeviceRequest, path: str) -> Iterator[FieldError]:
@@ -326,8 +326,8 @@ def _validate_claim_status(claim: ResourceClaim, old: ResourceClaim | None) -> I
         detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
         yield forbidden("status.reservedFor", detail)
     if allocation is not None and before.get("allocation") is not None:
-        shown, shown_before = _ALLOCATION.view(allocation), _ALLOCATION.view(before["allocation"])
-        yield from validate_immutable(shown, shown_before, "status.allocation")
+        view, view_before = _ALLOCATION.view(allocation), _ALLOCATION.view(before["allocation"])
+        yield from validate_immutable(view, view_before, "status.allocation")
     elif allocation is not None:
         known = _request_names(claim.get("spec", {}).get("devices", {}))
         yield from _validate_allocation(allocation, "status.allocation", known=known)

@@ -24,8 +24,8 @@ from pinnace.model.typed_objects import Service, ServiceSpec
 
 def find_address_errors(service: Service, old: Service | None, configured: Families) -> list[FieldError]:
     """Return the errors for which no address is allocated. `configured` are the IP families of the cluster."""
-    found = list(validate_address(service, old))
-    return found or list(validate_configuration(spec_of(service), spec_of(old), configured))
+    errs = list(validate_address(service, old))
+    return errs or list(validate_configuration(spec_of(service), spec_of(old), configured))
 
 
 def validate_address(service: Service, old: Service | None) -> Iterator[FieldError]:

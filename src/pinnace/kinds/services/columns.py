@@ -63,16 +63,16 @@ def _endpoints(endpoints: Endpoints, now: datetime) -> str:
     subsets = endpoints.get("subsets") or ()
     if not subsets:
         return NONE
-    shown: list[str] = []
+    cells: list[str] = []
     for subset in subsets:
         addresses = [text(address.get("ip")) for address in subset.get("addresses") or ()]
         ports = subset.get("ports") or ()
         if ports:
-            shown += [_host_port(address, port.get("port", 0)) for port in ports for address in addresses]
+            cells += [_host_port(address, port.get("port", 0)) for port in ports for address in addresses]
         else:
-            shown += addresses
-    listed = ",".join(shown[:3])
-    return f"{listed} + {len(shown) - 3} more..." if len(shown) > 3 else listed
+            cells += addresses
+    listed = ",".join(cells[:3])
+    return f"{listed} + {len(cells) - 3} more..." if len(cells) > 3 else listed
 
 
 ENDPOINTS = (

@@ -31,8 +31,8 @@ def default_service(service: Service) -> None:
     if affinity == "None":
         spec.pop("sessionAffinityConfig", None)
     elif affinity == "ClientIP":
-        said = (spec.get("sessionAffinityConfig") or {}).get("clientIP") or {}
-        if said.get("timeoutSeconds") is None:
+        client_ip = (spec.get("sessionAffinityConfig") or {}).get("clientIP") or {}
+        if client_ip.get("timeoutSeconds") is None:
             spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": AFFINITY_SECONDS}}
     kind = spec["type"] = spec.get("type") or "ClusterIP"
     for port in spec.get("ports") or ():

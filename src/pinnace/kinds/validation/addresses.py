@@ -111,11 +111,11 @@ def validate_endpoint_ip(text: str, path: str) -> Iterator[FieldError]:
 
 
 def ip_warnings(text: str, path: str) -> Iterator[str]:
-    meant, address = sloppy_ip(text), strict_ip(text)
-    if meant is None:
+    sloppy, address = sloppy_ip(text), strict_ip(text)
+    if sloppy is None:
         return
     if address is None or (isinstance(address, IPv6Address) and address.ipv4_mapped):
-        yield f'{path}: non-standard IP address "{text}" is invalid: use "{meant}"'
+        yield f'{path}: non-standard IP address "{text}" is invalid: use "{sloppy}"'
     elif address.version == 6 and str(address) != text:
         yield f'{path}: IPv6 address "{text}" should be in RFC 5952 canonical format ("{address}")'
 

@@ -123,9 +123,9 @@ def validate_unique(values: Sequence[Any], path: str) -> Iterator[FieldError]:
         seen.add(value)
 
 
-def validate_immutable(new: Any, old: Any, path: str, *, shown: Callable[[Any], Any] = lambda value: value) -> Errors:
-    """`shown` renders the new value where Kubernetes prints its Go names instead of those on the wire."""
-    return _NO_ERRORS if semantically_equal(new, old) else [invalid(path, shown(new), IMMUTABLE)]
+def validate_immutable(new: Any, old: Any, path: str, *, view_of: Callable[[Any], Any] = lambda value: value) -> Errors:
+    """`view_of` renders the new value where Kubernetes prints its Go names instead of those on the wire."""
+    return _NO_ERRORS if semantically_equal(new, old) else [invalid(path, view_of(new), IMMUTABLE)]
 
 
 # --- numbers

@@ -100,8 +100,8 @@ def _pair_data_sources(spec: PersistentVolumeClaimSpec) -> None:
 
 
 def _without_namespace(reference: TypedLocalObjectReference | TypedObjectReference) -> Any:
-    said = {"apiGroup": None, "kind": "", "name": "", **reference}
-    return {key: value for key, value in said.items() if key != "namespace"}
+    fields = {"apiGroup": None, "kind": "", "name": "", **reference}
+    return {key: value for key, value in fields.items() if key != "namespace"}
 
 
 def _validate_claim(claim: PersistentVolumeClaim, old: PersistentVolumeClaim | None) -> Iterator[FieldError]:
@@ -181,9 +181,9 @@ def _validate_claim_change(claim: PersistentVolumeClaim, old: PersistentVolumeCl
         spec.pop("volumeName", None)
     if claim.get("status", {}).get("phase") == "Bound":
         _reset_mutable_fields(spec, before)
-    shown, shown_before = _CLAIM_SPEC.view(spec), _CLAIM_SPEC.view(before)
-    if not semantically_equal(shown, shown_before):
-        changes = unified_diff(shown_before, shown)
+    view, view_before = _CLAIM_SPEC.view(spec), _CLAIM_SPEC.view(before)
+    if not semantically_equal(view, view_before):
+        changes = unified_diff(view_before, view)
         yield forbidden("spec", f"{CLAIM_IMMUTABLE}\n{changes}")
     yield from _validate_shrink(claim["spec"], old)
     volume_mode, mode_before = claim["spec"].get("volumeMode"), before.get("volumeMode")
@@ -212,9 +212,9 @@ def _validate_shrink(spec: PersistentVolumeClaimSpec, old: PersistentVolumeClaim
         return (amounts or {}).get("storage", "0")
 
     wanted = quantity.parse(storage(spec.get("resources", {}).get("requests")))
-    asked = quantity.parse(storage(old["spec"].get("resources", {}).get("requests")))
+    requested = quantity.parse(storage(old["spec"].get("resources", {}).get("requests")))
     given = quantity.parse(storage(old.get("status", {}).get("capacity")))
-    if wanted < asked and wanted <= given:
+    if wanted < requested and wanted <= given:
         yield forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")
 
 

@@ -423,14 +423,14 @@ def sources_of(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def validate_source(spec: PersistentVolumeSpec, path: str, *, volume_name: str) -> Iterator[FieldError]:
     """Check that there is exactly one source, and that it is valid."""
-    found = 0
+    count = 0
     for source in SOURCES:
         if (value := cast("Object", spec).get(source.field)) is None:
             continue
-        if found and source.field != "flexVolume":
+        if count and source.field != "flexVolume":
             yield forbidden(f"{path}.{source.second_name or source.field}", "may not specify more than 1 volume type")
             continue
-        found += 1
+        count += 1
         inside = f"{path}.{source.error_name or source.field}"
         yield from validate_required(value, source.required, inside)
         if source.field == "iscsi":
@@ -438,7 +438,7 @@ def validate_source(spec: PersistentVolumeSpec, path: str, *, volume_name: str) 
         yield from source.errs(value, inside)
         if source.field == "local" and spec.get("nodeAffinity") is None:
             yield required(f"{path}.nodeAffinity", "Local volume requires node affinity")
-    if not found:
+    if not count:
         yield required(path, "must specify a volume type")
 
 

@@ -220,16 +220,16 @@ def _validate_volume_change(spec: PersistentVolumeSpec, before: PersistentVolume
     ):
         # The secret for expansion may be added later, once.
         source["csi"] = {key: value for key, value in source["csi"].items() if key != "controllerExpandSecretRef"}
-    shown, shown_before = ALL_SOURCES.view(source), ALL_SOURCES.view(source_before)
-    if not semantically_equal(shown, shown_before):
-        changes = unified_diff(shown_before, shown)
+    view, view_before = ALL_SOURCES.view(source), ALL_SOURCES.view(source_before)
+    if not semantically_equal(view, view_before):
+        changes = unified_diff(view_before, view)
         detail = f"spec.persistentvolumesource is immutable after creation\n{changes}"
         yield forbidden("spec.persistentvolumesource", detail)
     yield from validate_immutable(spec.get("volumeMode"), before.get("volumeMode"), "volumeMode")
     affinity, affinity_before = spec.get("nodeAffinity"), before.get("nodeAffinity")
     if affinity_before is not None and not _differ_in_renamed_labels_only(affinity, affinity_before):
-        shown_affinity = _NODE_AFFINITY.view_or_none(affinity)
-        yield invalid("nodeAffinity", shown_affinity, f"{IMMUTABLE}, except for updating from beta label to GA")
+        affinity_view = _NODE_AFFINITY.view_or_none(affinity)
+        yield invalid("nodeAffinity", affinity_view, f"{IMMUTABLE}, except for updating from beta label to GA")
     if before.get("volumeAttributesClassName") is not None and spec.get("volumeAttributesClassName") is None:
         yield forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden")
 

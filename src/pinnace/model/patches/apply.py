@@ -55,10 +55,10 @@ def apply(
     """
     if metadata_of(applied).get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil")
-    found = errs(applied, ownership.schema)
-    if found:
-        found = without_values(found) if kind_of(applied) == SECRET else found
-        raise ApplyFailed(f"failed to create typed patch object ({described(applied)}): {join_errors(found)}")
+    errors_of_patch = errs(applied, ownership.schema)
+    if errors_of_patch:
+        errors_of_patch = without_values(errors_of_patch) if kind_of(applied) == SECRET else errors_of_patch
+        raise ApplyFailed(f"failed to create typed patch object ({described(applied)}): {join_errors(errors_of_patch)}")
     try:
         managed = decode((live or {}).get("metadata", {}).get("managedFields"))
     except ValueError as err:
@@ -74,8 +74,8 @@ def apply(
         allowed = fields_of_last_applied(before, ownership.schema) if manager == "kubectl" else None
         if allowed is None:
             raise conflicts.as_error() from None
-        left = _Conflicts([(who, path) for who, path in conflicts.found if not field_sets.contains(allowed, path)])
-        if left.found:
+        left = _Conflicts([(who, path) for who, path in conflicts.owners if not field_sets.contains(allowed, path)])
+        if left.owners:
             raise left.as_error() from None
         merged, managed = _apply(before, applied, managed, ownership, me=me, force=True)
     except UnknownVersion as err:
@@ -93,13 +93,13 @@ def apply(
 
 
 class _Conflicts(Exception):
-    def __init__(self, found: list[tuple[FieldManager, Path]]) -> None:
-        self.found = sorted(found, key=lambda conflict: conflict[0].sort_key)
+    def __init__(self, conflicts: list[tuple[FieldManager, Path]]) -> None:
+        self.owners = sorted(conflicts, key=lambda conflict: conflict[0].sort_key)
 
     def as_error(self) -> ApplyConflict:
         causes = [
             FieldError(field_sets.format_path(path), "FieldManagerConflict", f"conflict with {manager}")
-            for manager, path in self.found
+            for manager, path in self.owners
         ]
         if len(causes) == 1:
             return ApplyConflict(f"Apply failed with 1 conflict: {causes[0].message}: {causes[0].field}", causes)
@@ -200,8 +200,8 @@ def _with_owned_back(merged: Object, pruned: Object, owned: FieldSet, ownership:
     merged, pruned = ownership.in_version(merged, version), ownership.in_version(pruned, version)
     all_fields = with_structs(of(merged, schema), node)
     kept = field_sets.union(with_structs(of(pruned, schema), node), with_structs(owned, node))
-    found: Object = remove(merged, field_sets.difference(all_fields, kept), schema) or {}
-    return found
+    restored: Object = remove(merged, field_sets.difference(all_fields, kept), schema) or {}
+    return restored
 
 
 def described(obj: Object) -> str:

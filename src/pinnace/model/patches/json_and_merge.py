@@ -211,8 +211,8 @@ class _Patched:
 
     def _test(self, operation: Object) -> None:
         path, expected = self._path(operation, "path", "test"), operation.get("value")
-        found = self.document if path == "" else self._at(path, "test")
-        if not _equal(found, expected):
+        value = self.document if path == "" else self._at(path, "test")
+        if not _equal(value, expected):
             raise PatchRefused(f"testing value {path} failed: test failed")
 
     def _at(self, path: str, verb: str) -> Any:

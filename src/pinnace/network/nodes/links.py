@@ -57,7 +57,7 @@ class NodeLinks:
         self._silent: dict[Network, float] = {}
         """Peers whose agent has ended, and when to ask again: their network may have ended with it."""
         self._ways: dict[bytes, Network] = {}
-        self._asked: set[Network] = set()
+        self._requested: set[Network] = set()
         self._tasks = Tasks()
 
     async def run(self) -> None:
@@ -177,7 +177,7 @@ class NodeLinks:
 
     def _connect(self, network: Network) -> None:
         """Ask the agent of a node for its packet socket."""
-        if network in self._asked:
+        if network in self._requested:
             return
         asking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         asking.setblocking(False)
@@ -188,7 +188,7 @@ class NodeLinks:
             asking.close()
             self._ask_later(network)
             return
-        self._asked.add(network)
+        self._requested.add(network)
         self._tasks.start(self._receive(network, asking))
 
     async def _receive(self, network: Network, asking: socket.socket) -> None:
@@ -196,7 +196,7 @@ class NodeLinks:
             try:
                 await _until_readable(asking)
             finally:
-                self._asked.discard(network)
+                self._requested.discard(network)
             _, fds, _, _ = socket.recv_fds(asking, 64, 1)
             if not fds:
                 return

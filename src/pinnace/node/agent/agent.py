@@ -140,12 +140,12 @@ class NodeAgent:
             await self._workers.close()
 
     async def _sync(self, key: Key) -> Result | None:
-        found = self._pods.get(key)
+        stored = self._pods.get(key)
         static = self._statics.get(key) if self._statics is not None else None
         if static is not None:
-            await self._mirrors.ensure(static, found)
-        elif found is not None and annotation(found, MIRROR):
-            await self._mirrors.remove(found)
+            await self._mirrors.ensure(static, stored)
+        elif stored is not None and annotation(stored, MIRROR):
+            await self._mirrors.remove(stored)
         current = self._current(key)
         if current is not None:
             self.pod_metrics.see(current)
@@ -156,21 +156,21 @@ class NodeAgent:
 
     def _current(self, key: Key) -> Pod | None:
         """A pod as the node runs it. A static pod has the status of its mirror."""
-        found = self._pods.get(key)
-        if found is not None:
-            found["metadata"].pop("managedFields", None)  # Half of the memory that is kept for a pod.
+        stored = self._pods.get(key)
+        if stored is not None:
+            stored["metadata"].pop("managedFields", None)  # Half of the memory that is kept for a pod.
         static = self._statics.get(key) if self._statics is not None else None
         if static is None:
-            return None if found is None or annotation(found, MIRROR) else of_api(found)
-        is_mirror = found is not None and annotation(found, MIRROR) == annotation(static, HASH)
-        return {**static, "status": found.get("status") or {}} if found is not None and is_mirror else static
+            return None if stored is None or annotation(stored, MIRROR) else of_api(stored)
+        is_mirror = stored is not None and annotation(stored, MIRROR) == annotation(static, HASH)
+        return {**static, "status": stored.get("status") or {}} if stored is not None and is_mirror else static
 
     def _api_uid(self, pod: Pod) -> str:
         if not is_static(pod):
             return str(pod["metadata"]["uid"])
-        found = self._pods.get(key_of(pod))
-        is_mirror = found is not None and annotation(found, MIRROR) == annotation(pod, HASH)
-        return str(found["metadata"]["uid"]) if found is not None and is_mirror else ""
+        stored = self._pods.get(key_of(pod))
+        is_mirror = stored is not None and annotation(stored, MIRROR) == annotation(pod, HASH)
+        return str(stored["metadata"]["uid"]) if stored is not None and is_mirror else ""
 
     async def _images_in_use(self) -> set[str]:
         """The images of containers, and those that were loaded by hand: no registry may have them."""

@@ -39,15 +39,15 @@ class ApiObjects:
         self._tokens: dict[tuple[str, str, int, str], tuple[str, datetime]] = {}
 
     async def config_map(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
-        found = await self._get(ConfigMap, namespace, name)
-        if found is None:
+        stored = await self._get(ConfigMap, namespace, name)
+        if stored is None:
             return None
-        data = {key: text.encode() for key, text in (found.get("data") or {}).items()}
-        return data | {key: _decode(text) for key, text in (found.get("binaryData") or {}).items()}
+        data = {key: text.encode() for key, text in (stored.get("data") or {}).items()}
+        return data | {key: _decode(text) for key, text in (stored.get("binaryData") or {}).items()}
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
-        found = await self._get(Secret, namespace, name)
-        return None if found is None else {key: _decode(text) for key, text in (found.get("data") or {}).items()}
+        stored = await self._get(Secret, namespace, name)
+        return None if stored is None else {key: _decode(text) for key, text in (stored.get("data") or {}).items()}
 
     async def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
         return await self._get(PersistentVolumeClaim, namespace, name)
@@ -92,11 +92,11 @@ class ApiObjects:
     async def pull_credentials(self, pod: Pod, image: str) -> Sequence[RegistryCredentials]:
         """The credentials of the pod's imagePullSecrets for the registry of an image."""
         registry = parse_reference(image).registry
-        found = []
+        credentials = []
         for reference in pod["spec"].get("imagePullSecrets") or ():
             secret = await self.secret(pod["metadata"]["namespace"], reference.get("name", ""))
-            found += _credentials((secret or {}).get(_DOCKER_CONFIG, b""), registry)
-        return found
+            credentials += _credentials((secret or {}).get(_DOCKER_CONFIG, b""), registry)
+        return credentials
 
     async def _get(self, kind: type[Stored], namespace: str, name: str) -> Stored | None:
         try:
@@ -110,15 +110,15 @@ def _credentials(config: bytes, registry: str) -> list[RegistryCredentials]:
         entries = json.loads(config or b"{}").get("auths", {})
     except (ValueError, AttributeError):
         return []
-    found = []
+    credentials = []
     for server, entry in entries.items():
         host = server.removeprefix("https://").removeprefix("http://").partition("/")[0]
         if {host, registry} <= {"docker.io", "index.docker.io"} or host == registry:
             username, password = entry.get("username", ""), entry.get("password", "")
             if not username and entry.get("auth"):
                 username, _, password = _decode(entry["auth"]).decode(errors="replace").partition(":")
-            found.append(RegistryCredentials(username, password))
-    return found
+            credentials.append(RegistryCredentials(username, password))
+    return credentials
 
 
 def _decode(text: str) -> bytes:

@@ -48,8 +48,8 @@ class PodFields:
         if subscript is not None:
             return maps[subscript[1]].get(subscript[2], "")
         if path in ("metadata.labels", "metadata.annotations"):
-            found = maps[path.partition(".")[2]]
-            return "\n".join(f'{key}="{_quote(found[key])}"' for key in sorted(found))
+            entries = maps[path.partition(".")[2]]
+            return "\n".join(f'{key}="{_quote(entries[key])}"' for key in sorted(entries))
         raise ConfigRefused(f"fieldPath {path} is not supported")
 
     @property

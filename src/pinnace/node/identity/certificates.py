@@ -178,9 +178,9 @@ async def _await_certificate(client: Client, name: str) -> bytes:
         ):
             async for change in changes:
                 if isinstance(change, Event) and change.type in ("ADDED", "MODIFIED"):
-                    found = _certificate_of(cast(CertificateSigningRequest, change.snapshot.object), name)
-                    if found:
-                        return found
+                    certificate = _certificate_of(cast(CertificateSigningRequest, change.snapshot.object), name)
+                    if certificate:
+                        return certificate
     except TimeoutError:
         pass
     raise CertificateRefused(

@@ -54,8 +54,8 @@ class BootstrapToken:
 
 async def access_of_token(bootstrap: BootstrapToken) -> Access:
     """Return the access of a bootstrap token to a cluster whose CA is verified. Raise JoinFailed or ConnectionLost."""
-    found = _TOKEN.fullmatch(bootstrap.token)
-    if found is None:
+    match = _TOKEN.fullmatch(bootstrap.token)
+    if match is None:
         raise JoinFailed("the token must have the form abcdef.0123456789abcdef; create one: pinnace token create")
     ca = bootstrap.ca
     if not ca:
@@ -64,7 +64,7 @@ async def access_of_token(bootstrap: BootstrapToken) -> Access:
                 "a token needs --discovery-token-ca-cert-hash or --certificate-authority, so that the node knows its "
                 "server; pinnace token create --print-join-command prints the hash"
             )
-        ca = await _discover(bootstrap, token=found[1], secret=found[2])
+        ca = await _discover(bootstrap, token=match[1], secret=match[2])
     identity = Identity(authorization=f"Bearer {bootstrap.token}")
     return Access(server=bootstrap.server.rstrip("/"), ca=ca, credentials=Fixed(identity))
 

@@ -54,13 +54,13 @@ def _make(directory: Path) -> None:
 
 def _check_top(top: int, path: Path) -> None:
     """Only the owner of a directory may rename what is in it, unless its mode or the sticky bit says otherwise."""
-    found = os.fstat(top)
-    if not found.st_mode & _WRITTEN_BY_OTHERS or found.st_mode & stat.S_ISVTX:
+    stats = os.fstat(top)
+    if not stats.st_mode & _WRITTEN_BY_OTHERS or stats.st_mode & stat.S_ISVTX:
         return
-    if found.st_uid != os.geteuid():
+    if stats.st_uid != os.geteuid():
         raise RuntimeFailure(f"other users may write to {path}: chmod go-w {path}, or choose another --directory")
-    os.fchmod(top, stat.S_IMODE(found.st_mode) & ~_WRITTEN_BY_OTHERS)
-    _log.warning("other users could write to %s; it is mode %o no longer", path, stat.S_IMODE(found.st_mode))
+    os.fchmod(top, stat.S_IMODE(stats.st_mode) & ~_WRITTEN_BY_OTHERS)
+    _log.warning("other users could write to %s; it is mode %o no longer", path, stat.S_IMODE(stats.st_mode))
 
 
 def _make_part(top: int, name: str, path: Path) -> None:
@@ -90,9 +90,9 @@ def _correct_file(above: int, name: str, path: Path) -> None:
 
 
 def _correct(opened: int, path: Path, mode: int) -> None:
-    found = os.fstat(opened)
-    if found.st_uid != os.geteuid():
-        raise RuntimeFailure(f"{path} belongs to the user {found.st_uid}: remove it, or choose another --directory")
-    if found.st_mode & _OF_OTHERS:
+    stats = os.fstat(opened)
+    if stats.st_uid != os.geteuid():
+        raise RuntimeFailure(f"{path} belongs to the user {stats.st_uid}: remove it, or choose another --directory")
+    if stats.st_mode & _OF_OTHERS:
         os.fchmod(opened, mode)
-        _log.warning("other users could open %s (mode %o); it is mode %o now", path, found.st_mode & 0o7777, mode)
+        _log.warning("other users could open %s (mode %o); it is mode %o now", path, stats.st_mode & 0o7777, mode)

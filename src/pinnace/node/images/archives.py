@@ -37,9 +37,9 @@ def load_archive(path: Path, records: ImageRecords, *, now: int) -> Sequence[Ima
         with tarfile.open(path) as archive:
             return _Archive(archive, records, now).load()
     except (tarfile.TarError, EOFError) as error:
-        said = str(error).partition("\n")[0].rstrip(":")  # One line: tarfile names each compression that it tried.
+        reason = str(error).partition("\n")[0].rstrip(":")  # One line: tarfile names each compression that it tried.
         raise ImageFailure(
-            f"{path} is not a tar archive with an image ({said}); write one with docker save or podman save"
+            f"{path} is not a tar archive with an image ({reason}); write one with docker save or podman save"
         ) from error
     except OSError as error:
         raise ImageFailure(f"{path} cannot be read: {error.strerror or error}") from error

@@ -103,19 +103,19 @@ def shows_host_image(wanted: bool | None = None) -> bool:
 class HostImages:
     """Finds names in the table. Names with a digest are never this machine."""
 
-    def __init__(self, directory: Path, clock: AlarmClock, *, is_shown: bool = True) -> None:
+    def __init__(self, directory: Path, clock: AlarmClock, *, is_available: bool = True) -> None:
         self._clock = clock
         self._file = directory / _TABLE
         self._directory = directory / "host-programs"
         self._etc = directory / "host-files" / "etc"
-        self.is_shown = is_shown
+        self.is_available = is_available
         self._programs: Path | None = None
         self._lock = threading.Lock()
         self._looked_at: float | None = None
 
     def find(self, reference: Reference) -> Image | None:
         """The image of this machine for a name; None if the table has no such line or the program is missing."""
-        if reference.digest or not self.is_shown:
+        if reference.digest or not self.is_available:
             return None
         for row in (*self._user_rows(), *DEFAULT_TABLE):
             if row.repository == reference.name and shutil.which(row.program, path=_MACHINE_PATH):
@@ -129,13 +129,13 @@ class HostImages:
         program = next((row.program for row in rows if row.repository == reference.name and not reference.digest), "")
         if not program:
             return ""
-        if not self.is_shown:
+        if not self.is_available:
             return f"start the node with --host-image or {HOST_IMAGE}=1: this machine then stands for the image"
         return f"install {program}: this machine then stands for the image"
 
     def root(self, name: str) -> ImageRoot:
         """The root file system of a container, with /etc as it is now. Blocks: call it in a thread."""
-        if not self.is_shown:
+        if not self.is_available:
             raise ImageFailure(f"the image {name} is this machine, which this node does not show without --host-image")
         with self._lock:
             if self._programs is None:
@@ -151,10 +151,10 @@ class HostImages:
     def config_of(self, name: str) -> ImageConfig:
         """The defaults of a container that names its image so."""
         try:
-            found = self.find(parse_reference(name))
+            image = self.find(parse_reference(name))
         except InvalidImageName:
-            found = None
-        return found.config if found is not None else ImageConfig()
+            image = None
+        return image.config if image is not None else ImageConfig()
 
     def _user_rows(self) -> list[HostImage]:
         try:

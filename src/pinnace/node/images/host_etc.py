@@ -147,7 +147,7 @@ class _Copy:
                 return True
         fresh = self._name()
         fresh.write_bytes(content)
-        fresh.chmod(_shown_mode(status))
+        fresh.chmod(_container_mode(status))
         os.utime(fresh, ns=(status.st_mtime_ns, status.st_mtime_ns))
         fresh.replace(target)
         return True
@@ -166,11 +166,11 @@ def _is_public(status: os.stat_result) -> bool:
 def _is_same(known: os.stat_result | None, status: os.stat_result) -> bool:
     return known is not None and (known.st_mtime_ns, stat.S_IMODE(known.st_mode)) == (
         status.st_mtime_ns,
-        _shown_mode(status),
+        _container_mode(status),
     )
 
 
-def _shown_mode(status: os.stat_result) -> int:
+def _container_mode(status: os.stat_result) -> int:
     return stat.S_IMODE(status.st_mode) & 0o755
 
 

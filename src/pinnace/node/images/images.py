@@ -47,7 +47,7 @@ class Images:
         self._records = ImageRecords(directory, limits=limits)
         self._clock = clock
         self._is_offline = is_offline or os.environ.get(OFFLINE, "") not in ("", "0")
-        self._host = HostImages(directory, clock, is_shown=shows_host_image(has_host))
+        self._host = HostImages(directory, clock, is_available=shows_host_image(has_host))
         self._pulls = KeyedLocks()
         self._blobs = KeyedLocks()
 
@@ -67,7 +67,7 @@ class Images:
 
     async def prepare(self) -> None:
         """Make the /etc of this machine's containers before the first of them needs it."""
-        if self._host.is_shown:
+        if self._host.is_available:
             with contextlib.suppress(ImageFailure):  # The container that needs it reports the reason.
                 await asyncio.to_thread(self._host.root, HOST)
 
@@ -135,8 +135,8 @@ class Images:
     # Inside
 
     def _host_image(self, reference: Reference, name: str) -> Image | None:
-        found = self._host.find(reference)
-        return None if found is None else Image(id=f"{_HOST_PREFIX}{name}", tags=found.tags, config=found.config)
+        image = self._host.find(reference)
+        return None if image is None else Image(id=f"{_HOST_PREFIX}{name}", tags=image.tags, config=image.config)
 
     async def _pull(
         self, reference: Reference, credentials: Sequence[RegistryCredentials], observer: PullObserver | None

@@ -74,12 +74,12 @@ def decode_json(data: bytes, subject: str) -> Mapping[str, Any]:
     if len(data) > MAX_MANIFEST_BYTES:
         raise ImageFailure(f"the {subject} has {len(data)} bytes; at most {MAX_MANIFEST_BYTES} are allowed")
     try:
-        found = msgspec.json.decode(data)
+        document = msgspec.json.decode(data)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise ImageFailure(f"the {subject} is not valid JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise ImageFailure(f"the {subject} is not a JSON object")
-    return found
+    return document
 
 
 def decode_manifest(data: bytes, media_type: str = "") -> Mapping[str, Any]:
@@ -114,7 +114,7 @@ def choose_platform(index: Mapping[str, Any]) -> Descriptor:
             return descriptor_of(entry)
     if len(entries) == 1 and not entries[0].get("platform"):
         return descriptor_of(entries[0])
-    platforms = [found for entry in entries if isinstance(found := entry.get("platform"), dict)]
+    platforms = [stated for entry in entries if isinstance(stated := entry.get("platform"), dict)]
     have = ", ".join(
         sorted({f"{platform.get('os')}/{platform.get('architecture')}" for platform in platforms[:_MAX_PLATFORMS]})
     )
@@ -140,9 +140,9 @@ def parse_manifest(document: Mapping[str, Any]) -> Manifest:
 def parse_configuration(data: bytes) -> Configuration:
     document = decode_json(data, "configuration of the image")
     system, architecture = own_platform()
-    found = (document.get("os", system), document.get("architecture", architecture))
-    if found != (system, architecture):
-        raise ImageFailure(f"the image is for {'/'.join(map(str, found))}, this machine is {system}/{architecture}")
+    actual = (document.get("os", system), document.get("architecture", architecture))
+    if actual != (system, architecture):
+        raise ImageFailure(f"the image is for {'/'.join(map(str, actual))}, this machine is {system}/{architecture}")
     rootfs = document.get("rootfs")
     layers = rootfs.get("diff_ids", []) if isinstance(rootfs, dict) else []
     if not isinstance(layers, list) or not all(isinstance(layer, str) and _digest.fullmatch(layer) for layer in layers):
@@ -189,7 +189,7 @@ def _check_strings(value: Any, name: str) -> list[str]:
 
 
 def _list(document: Mapping[str, Any], name: str) -> list[Any]:
-    found = document.get(name)
-    if not isinstance(found, list):
+    entries = document.get(name)
+    if not isinstance(entries, list):
         raise ImageFailure(f"the manifest has no list of {name}")
-    return found
+    return entries

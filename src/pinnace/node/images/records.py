@@ -103,9 +103,9 @@ class ImageRecords:
         fresh = target.with_name(f"{target.name}.new-{secrets.token_hex(4)}")
         lock = self.share()
         try:
-            found = unpack_apart(source, fresh, self._limits or UnpackLimits())
-            if found != digest:
-                raise ImageFailure(f"the layer has the digest {found}, but the image names {digest}")
+            actual = unpack_apart(source, fresh, self._limits or UnpackLimits())
+            if actual != digest:
+                raise ImageFailure(f"the layer has the digest {actual}, but the image names {digest}")
             with contextlib.suppress(OSError):  # Another pull of the same layer may have been faster.
                 os.rename(fresh, target)
         finally:

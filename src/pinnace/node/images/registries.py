@@ -300,7 +300,7 @@ def _checked_token(text: object) -> str:
 
 
 def _checked(base: URL, text: str, act: str) -> URL:
-    shown = repr(text[:200])
+    excerpt = repr(text[:200])
     try:
         if len(text) > _MAX_URL or not _url.fullmatch(text):
             raise ValueError("it is too long, or has characters that no URL has")
@@ -308,17 +308,19 @@ def _checked(base: URL, text: str, act: str) -> URL:
         host, port = url.host or "", url.port
         origin = url.origin()
     except (ValueError, TypeError) as error:
-        raise ImageFailure(f"the registry {base.host} {act} {shown}, which is no valid URL: {error}") from error
+        raise ImageFailure(f"the registry {base.host} {act} {excerpt}, which is no valid URL: {error}") from error
     if url.scheme not in ("http", "https") or not host or not port:
-        raise ImageFailure(f"the registry {base.host} {act} {shown}; only http and https are possible")
+        raise ImageFailure(f"the registry {base.host} {act} {excerpt}; only http and https are possible")
     if url.user is not None or url.password is not None:
-        raise ImageFailure(f"the registry {base.host} {act} {shown}, which has credentials in it")
+        raise ImageFailure(f"the registry {base.host} {act} {excerpt}, which has credentials in it")
     if origin == base.origin():
         return url
     if url.scheme == "http" and not (base.scheme == "http" and is_loopback(host)):
-        raise ImageFailure(f"the registry {base.host} {act} {shown}, which is not encrypted")
+        raise ImageFailure(f"the registry {base.host} {act} {excerpt}, which is not encrypted")
     if not is_loopback(base.host or "") and _is_of_this_machine(host):
-        raise ImageFailure(f"the registry {base.host} {act} {shown}, which is an address of this machine or its cloud")
+        raise ImageFailure(
+            f"the registry {base.host} {act} {excerpt}, which is an address of this machine or its cloud"
+        )
     return url
 
 

@@ -43,7 +43,7 @@ class Channel:
         connection.setblocking(False)
         self.peer = peer
         self._on_hang = on_hang
-        self._asked_at: float | None = None
+        self._request_time: float | None = None
         self._connection = connection
         self._on_event = on_event
         self._on_close = on_close
@@ -85,14 +85,14 @@ class Channel:
         """Ask the process whether it answers. Give it up if it has sent nothing since it was asked."""
         if self._on_hang is None or self.is_closed:
             return
-        if self._asked_at is not None:
-            if self._loop.time() - self._asked_at < _SILENT_SECONDS:  # For another request.
+        if self._request_time is not None:
+            if self._loop.time() - self._request_time < _SILENT_SECONDS:  # For another request.
                 return
             self._on_hang()
             self.close()
             self._on_close()
             return
-        self._asked_at = self._loop.time()
+        self._request_time = self._loop.time()
         self.post({"op": "ping"})  # A process that reads nothing is found out by the next look.
 
     @property
@@ -115,7 +115,7 @@ class Channel:
             return
         except OSError:
             message, fds = None, []
-        self._asked_at = None
+        self._request_time = None
         if message is None:
             self.close()
             self._on_close()

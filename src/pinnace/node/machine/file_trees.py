@@ -155,12 +155,12 @@ def disk_space(top: str) -> Iterator[tuple[tuple[str, ...], int, int]]:
     """The first two parts of the path, the disk space and the change time of everything below a directory."""
     linked: set[int] = set()
     with contextlib.suppress(OSError):  # It is gone, or a container moves its directories: the sum is incomplete.
-        for parts, found in _entries(top):
-            if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
-                if found.st_ino in linked:
+        for parts, stats in _entries(top):
+            if stats.st_nlink > 1 and not stat.S_ISDIR(stats.st_mode):
+                if stats.st_ino in linked:
                     continue
-                linked.add(found.st_ino)
-            yield parts, found.st_blocks * 512, found.st_ctime_ns
+                linked.add(stats.st_ino)
+            yield parts, stats.st_blocks * 512, stats.st_ctime_ns
 
 
 def _entries(top: str) -> Iterator[tuple[tuple[str, ...], os.stat_result]]:
@@ -188,11 +188,11 @@ def _list(place: _Place, directories: list[str]) -> Iterator[tuple[tuple[str, ..
     with os.scandir(place.fd) as entries:
         for entry in entries:
             try:
-                found = entry.stat(follow_symlinks=False)
+                stats = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue
-            yield (*above, entry.name)[:2], found
-            if stat.S_ISDIR(found.st_mode):
+            yield (*above, entry.name)[:2], stats
+            if stat.S_ISDIR(stats.st_mode):
                 directories.append(entry.name)
 
 
@@ -206,8 +206,8 @@ def _give_entries(place: _Place, directories: list[str], group: int) -> None:
 
 
 def _is_given(directory: int, group: int) -> bool:
-    found = os.fstat(directory)
-    return found.st_gid == group and found.st_mode & _GROUP_MODE == _GROUP_MODE
+    stats = os.fstat(directory)
+    return stats.st_gid == group and stats.st_mode & _GROUP_MODE == _GROUP_MODE
 
 
 def _give(directory: int, group: int) -> None:
@@ -260,5 +260,5 @@ def _clear_marks_of(opened: int) -> None:
 
 
 def _identity(directory: int) -> tuple[int, int]:
-    found = os.fstat(directory)
-    return found.st_dev, found.st_ino
+    stats = os.fstat(directory)
+    return stats.st_dev, stats.st_ino

@@ -34,14 +34,14 @@ def find_mappers() -> list[IdMapper]:
     """The programs that map the ids of this user; empty for root, and where a program or a range is missing."""
     if os.geteuid() == 0:
         return []
-    found = []
+    mappers = []
     for kind, file, name in _PLACES:
         program = next((f"{place}/{name}" for place in _DIRECTORIES if os.access(f"{place}/{name}", os.X_OK)), "")
         start, count = _range_of(file)
         if not program or not count:
             return []
-        found.append(IdMapper(program, os.geteuid() if kind == "uid" else os.getegid(), start, count))
-    return found
+        mappers.append(IdMapper(program, os.geteuid() if kind == "uid" else os.getegid(), start, count))
+    return mappers
 
 
 def enter_user_namespace(flags: int = 0) -> int:

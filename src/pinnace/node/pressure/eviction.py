@@ -133,8 +133,10 @@ class Eviction:
         for pod in self._context.active_pods():
             if not _is_protected(pod):
                 uses = await self._uses(pod, threshold.signal)
-                used, asked = uses.total, _requested(pod, resource)
-                ranked.append((used <= asked, pod["spec"].get("priority") or 0, asked - used, key_of(pod), pod, uses))
+                used, requested = uses.total, _requested(pod, resource)
+                ranked.append(
+                    (used <= requested, pod["spec"].get("priority") or 0, requested - used, key_of(pod), pod, uses)
+                )
         if not ranked:
             _log.warning("the node is low on %s, and there is no pod to evict", resource)
             return None
@@ -186,8 +188,8 @@ def _is_protected(pod: Pod) -> bool:
 
 
 def _requested(pod: Pod, resource: str) -> int:
-    found = requests_of(pod).get(resource)
-    return found.value if found is not None else 0
+    request = requests_of(pod).get(resource)
+    return request.value if request is not None else 0
 
 
 def _blame(pod: Pod, uses: _Uses, resource: str) -> str:
@@ -195,11 +197,11 @@ def _blame(pod: Pod, uses: _Uses, resource: str) -> str:
     parts = []
     for container in (*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or ())):
         name, used = container["name"], uses.containers.get(container["name"], 0)
-        asked = ((container.get("resources") or {}).get("requests") or {}).get(resource, "0")
-        if used > quantity.parse(asked).value:
+        requested = ((container.get("resources") or {}).get("requests") or {}).get(resource, "0")
+        if used > quantity.parse(requested).value:
             parts.append(
                 f"Container {name} was using {quantity.of(used, Format.BINARY_SI)}, "
-                f"request is {quantity.canonical(asked)}, has larger consumption of {resource}. "
+                f"request is {quantity.canonical(requested)}, has larger consumption of {resource}. "
             )
     return "".join(parts)
 

@@ -63,13 +63,13 @@ def parse_thresholds(text: str) -> Sequence[Threshold]:
     """Parse the value of --eviction-hard. Raise ValueError for one that is not valid."""
     made = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
-        found = _threshold.fullmatch(part)
-        if found is None or found[1] not in CONDITIONS:
+        match = _threshold.fullmatch(part)
+        if match is None or match[1] not in CONDITIONS:
             known = ", ".join(CONDITIONS)
             raise ValueError(
                 f"{part} is not a threshold such as memory.available<100Mi or nodefs.available<5%: {known}"
             )
-        made.append(Threshold(found[1], found[2]))
+        made.append(Threshold(match[1], match[2]))
         made[-1].quantity_of(0)
     return made
 

@@ -90,16 +90,16 @@ class StorageMeter:
                     for container in running
                     if container.state is ContainerState.RUNNING
                 }
-        found = await self._runtime.disk_usage(str(self._pods / uid), list(names))
-        self._saved_seconds -= found.cpu_seconds
-        return _storage_of(found, names)
+        usage = await self._runtime.disk_usage(str(self._pods / uid), list(names))
+        self._saved_seconds -= usage.cpu_seconds
+        return _storage_of(usage, names)
 
 
-def _storage_of(found: DiskUsage, names: Mapping[str, str]) -> PodStorage:
+def _storage_of(measured: DiskUsage, names: Mapping[str, str]) -> PodStorage:
     containers = {
-        name: ContainerStorage(found.layers[container], found.files.get(f"logs/{name}", 0))
+        name: ContainerStorage(measured.layers[container], measured.files.get(f"logs/{name}", 0))
         for container, name in names.items()
     }
-    volumes = {place.partition("/")[2]: size for place, size in found.files.items() if place.startswith("volumes/")}
+    volumes = {place.partition("/")[2]: size for place, size in measured.files.items() if place.startswith("volumes/")}
     counted = sum(volumes.values()) + sum(usage.log_bytes for usage in containers.values())
-    return PodStorage(containers, volumes, sum(found.files.values()) - counted)
+    return PodStorage(containers, volumes, sum(measured.files.values()) - counted)

@@ -79,10 +79,10 @@ def check_pod(
         )
     if os_name != "linux":
         return Rejection("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
-    if found := _check_sysctls(spec, unsafe_sysctls):
-        return found
-    if not is_static and (found := _check_pressure(spec, pressures)):
-        return found
+    if rejection := _check_sysctls(spec, unsafe_sysctls):
+        return rejection
+    if not is_static and (rejection := _check_pressure(spec, pressures)):
+        return rejection
     return (
         check_resources(pod, others, allocatable)
         or _check_labels(pod, node)

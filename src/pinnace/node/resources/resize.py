@@ -79,14 +79,14 @@ def check_resize(pod: Pod, others: Sequence[Pod], allocatable: Mapping[str, str]
     for name, amount in requests_of(pod).items():
         capacity = quantity.parse(allocatable.get(name, "0"))
         if amount > capacity:
-            asked, there = (
+            requested, there = (
                 (amount.milli_value, capacity.milli_value) if name == "cpu" else (amount.value, capacity.value)
             )
             return Rejection(
-                INFEASIBLE, f"Node didn't have enough capacity: {name}, requested: {asked}, capacity: {there}"
+                INFEASIBLE, f"Node didn't have enough capacity: {name}, requested: {requested}, capacity: {there}"
             )
-    found = check_resources(pod, others, allocatable)
-    return Rejection(DEFERRED, found.message) if found is not None else None
+    rejection = check_resources(pod, others, allocatable)
+    return Rejection(DEFERRED, rejection.message) if rejection is not None else None
 
 
 def needs_restart(container: Container, old: ResourceRequirements, new: ResourceRequirements) -> bool:
@@ -109,8 +109,8 @@ def _is_same_amount(resources: ResourceRequirements, other: ResourceRequirements
 
 
 def _amount(resources: ResourceRequirements, kind: Side, name: str) -> quantity.Quantity | None:
-    found = resources.get(kind) or {}
-    return quantity.parse(found[name]) if name in found else None
+    amounts = resources.get(kind) or {}
+    return quantity.parse(amounts[name]) if name in amounts else None
 
 
 def _with_resources(pod: Pod, resources: Mapping[str, ResourceRequirements]) -> Pod:

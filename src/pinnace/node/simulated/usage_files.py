@@ -49,12 +49,12 @@ def read_usage(path: Path) -> list[UsageRow]:
                 raise InvalidUsage(
                     f"{path}: expected a first line with time, pods and any of {expected}, found {line!r}"
                 )
-            found = [_row(f"{path}:{rows.line_num}", row) for row in rows]
+            parsed = [_row(f"{path}:{rows.line_num}", row) for row in rows]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidUsage(f"{path} cannot be read: {error}") from None
-    if not found:
+    if not parsed:
         raise InvalidUsage(f"{path} has no rows; write a time, a label selector of pods, and cpu or memory in each")
-    return found
+    return parsed
 
 
 def _row(place: str, row: Mapping[str, str]) -> UsageRow:
@@ -64,9 +64,9 @@ def _row(place: str, row: Mapping[str, str]) -> UsageRow:
     try:
         at = _moment(texts["time"])
     except ValueError:
-        found = texts["time"]
+        given = texts["time"]
         raise InvalidUsage(
-            f"{place}: expected seconds or a time such as 2026-01-31T12:00:00Z, found {found!r}"
+            f"{place}: expected seconds or a time such as 2026-01-31T12:00:00Z, found {given!r}"
         ) from None
     try:
         pods = selectors.label_selector(texts["pods"])

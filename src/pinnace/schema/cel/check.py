@@ -138,11 +138,11 @@ class _Checker:
     def _check_alike(self, nodes: list[tuple[CelNode, bool]], *, only_first: bool) -> None:
         expected: Type | None = None
         for node, is_optional_one in nodes:
-            found = unwrap(node.type) if is_optional_one else node.type
+            actual = unwrap(node.type) if is_optional_one else node.type
             if expected is None:
-                expected = found
-            elif expected != found:
-                self._mismatch(node, expected, found)
+                expected = actual
+            elif expected != actual:
+                self._mismatch(node, expected, actual)
                 if only_first:
                     return
 
@@ -166,19 +166,19 @@ class _Checker:
         return None
 
     def _ident(self, node: Ident) -> None:
-        found = self._lookup(node.name.removeprefix("."))
-        if found is None:
+        declared = self._lookup(node.name.removeprefix("."))
+        if declared is None:
             self._report_undeclared(node, node.name)
             return
         node.name = node.name.removeprefix(".")
-        node.type, node.constant = found
+        node.type, node.constant = declared
 
     def _select(self, node: Select) -> None:
         qualified = _qualified_name(node)
         if qualified is not None:
-            found = self._lookup(qualified)
-            if found is not None and found[1] is not None:
-                node.type, node.constant = found
+            declared = self._lookup(qualified)
+            if declared is not None and declared[1] is not None:
+                node.type, node.constant = declared
                 return
         result = self._field(node, node.operand, node.field_name, optional=False)
         node.type = BOOL if node.is_test else self._bindings.resolve(result)
@@ -257,9 +257,9 @@ class _Checker:
                 result = DYN
         if result is None:
             node.type = ERROR
-            shown = [str(self._bindings.resolve(each, free_as_dyn=True)) for each in given]
-            target = f"{shown.pop(0)}." if node.target is not None else ""
-            signature = f"{target}({', '.join(shown)})"
+            arguments = [str(self._bindings.resolve(each, free_as_dyn=True)) for each in given]
+            target = f"{arguments.pop(0)}." if node.target is not None else ""
+            signature = f"{target}({', '.join(arguments)})"
             self._report(node.offset, f"found no matching overload for '{node.function}' applied to '{signature}'")
             return
         node.type = result
@@ -288,9 +288,9 @@ class _Checker:
 
         return [renamed(each) for each in parameters], renamed(result)
 
-    def _mismatch(self, node: CelNode, expected: Type, found: Type) -> None:
+    def _mismatch(self, node: CelNode, expected: Type, actual: Type) -> None:
         self._report(
-            node.offset, f"expected type '{self._format_type(expected)}' but found '{self._format_type(found)}'"
+            node.offset, f"expected type '{self._format_type(expected)}' but found '{self._format_type(actual)}'"
         )
 
     def _format_type(self, type_: Type) -> str:
@@ -330,11 +330,11 @@ class _Checker:
         node.type = map_of(key, value)
 
     def _message(self, node: MessageLiteral) -> None:
-        found = self._lookup(node.type_name.removeprefix("."))
-        if found is None:
+        declared = self._lookup(node.type_name.removeprefix("."))
+        if declared is None:
             self._report_undeclared(node, node.type_name)
             return
-        named = found[0]
+        named = declared[0]
         if named.kind != "type":
             self._report(node.offset, f"'{named}' is not a type")
         else:

@@ -153,10 +153,10 @@ def _select_entry(whole: Any, name: str, written: str) -> Any:
     return _content(values.select_optional(whole, name), whole, written)
 
 
-def _content(found: Optional, whole: Any, written: str) -> Any:
+def _content(value: Optional, whole: Any, written: str) -> Any:
     if type(whole) is Optional:
-        return found
-    return found.content if found.present else _no_such_key(written)
+        return value
+    return value.content if value.present else _no_such_key(written)
 
 
 def _entry(container: Any, key: Any) -> Any:
@@ -671,12 +671,12 @@ class _Emitter:
                 self._line(f"run.cost += type({value}) is not _Optional or {value}.present")
             return value
         if whole.type.kind == "map" and key.type.kind == "string" and self._is_sure(key):
-            found = f"{container}[{place}] if {place} in {container} else _entry({container}, {place})"
+            expression = f"{container}[{place}] if {place} in {container} else _entry({container}, {place})"
         elif isinstance(key, Literal) and type(key.value) is int and key.value >= 0:
-            found = f"{container}[{place}] if {place} < len({container}) else _at({container}, {place})"
+            expression = f"{container}[{place}] if {place} < len({container}) else _at({container}, {place})"
         else:
-            found = f"_at({container}, {place})"
-        value = self._set(found, can_fail=True)
+            expression = f"_at({container}, {place})"
+        value = self._set(expression, can_fail=True)
         self._pending += cost
         return value
 

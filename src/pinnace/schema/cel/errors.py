@@ -59,10 +59,10 @@ def _display(source: str, issues: list[Issue]) -> str:
     for line in lines:
         starts.append(starts[-1] + len(line) + 1)
     placed = sorted(((*_place(starts, issue.offset), issue.message) for issue in issues), key=lambda at: at[:2])
-    shown = [_show(lines, line, column, message) for line, column, message in placed[:MAXIMUM_ISSUES]]
+    texts = [_show(lines, line, column, message) for line, column, message in placed[:MAXIMUM_ISSUES]]
     if len(placed) > MAXIMUM_ISSUES:
-        shown.append(f"{len(placed) - MAXIMUM_ISSUES} more errors were truncated")
-    return "\n".join(shown)
+        texts.append(f"{len(placed) - MAXIMUM_ISSUES} more errors were truncated")
+    return "\n".join(texts)
 
 
 def _place(starts: list[int], offset: int) -> tuple[int, int]:

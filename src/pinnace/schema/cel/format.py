@@ -92,7 +92,7 @@ def _misfit(node: CelNode, letter: str) -> CelNode | None:
         inner = node.elements
     elif isinstance(node, MapLiteral):
         inner = [part for entry in node.entries for part in (entry.key, entry.value)]
-    return next((found for each in inner if (found := _misfit(each, letter)) is not None), None)
+    return next((misfit for each in inner if (misfit := _misfit(each, letter)) is not None), None)
 
 
 def _fill_in(template: str, count: int, fill: Callable[[_Clause, int], str]) -> tuple[str, int]:

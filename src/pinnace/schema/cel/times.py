@@ -101,14 +101,14 @@ def parse_worded_duration(text: str) -> Duration:
         return parse_duration(text)
     except ValueError:
         total = 0
-        found = False
+        has_number = False
         for count, unit in _WORDED.findall(text):
             for variants, nanos in _WORDED_UNITS:
                 if unit.lower() in variants or unit.lower().startswith(variants[-1]):
                     total += (parse_int(count) or 0) * nanos
-                    found = True
+                    has_number = True
                     break
-        if not found:
+        if not has_number:
             raise
         return Duration(total)
 

@@ -49,10 +49,10 @@ def decode(
     """Return the document of a file. Raise ConfigurationError for another kind, a wrong type or an unknown field."""
     document = read_yaml(content, path, kind)
     served = [f"{group}/{version}" for version in versions]
-    found = (document.get("apiVersion"), document.get("kind"))
-    if found[1] != kind or found[0] not in served:
+    actual = (document.get("apiVersion"), document.get("kind"))
+    if actual[1] != kind or actual[0] not in served:
         raise ConfigurationError(
-            f"{path}: expected kind {kind} of apiVersion {' or '.join(served)}, found kind {found[1]} of {found[0]}"
+            f"{path}: expected kind {kind} of apiVersion {' or '.join(served)}, found kind {actual[1]} of {actual[0]}"
         )
     check_fields(document, path, structure(apiVersion=TEXT, kind=TEXT, **fields))
     return document
@@ -86,10 +86,10 @@ def decoding_error(document: Object, fields: Object) -> str:
     return "strict decoding error: " + ", ".join(f'unknown field "{field}"' for field in unknown)
 
 
-def check(path: Path, found: Sequence[FieldError]) -> None:
+def check(path: Path, errs: Sequence[FieldError]) -> None:
     """Raise ConfigurationError for the errors of a document, in Kubernetes' words."""
-    if found:
-        texts = list(dict.fromkeys(map(str, found)))
+    if errs:
+        texts = list(dict.fromkeys(map(str, errs)))
         raise ConfigurationError(f"{path}: {texts[0] if len(texts) == 1 else '[' + ', '.join(texts) + ']'}")
 
 

@@ -76,8 +76,8 @@ class _Check:
             joined = wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]"
             yield errs.invalid(path, value, f"must result in valid metadata: {joined}")
             return
-        found = _validate_value(schema, value, path)
-        yield from found or self._validate_rule(schema, value, path, False)
+        invalid_values = _validate_value(schema, value, path)
+        yield from invalid_values or self._validate_rule(schema, value, path, False)
 
 
 def _validate_value(schema: Raw, value: Any, path: str) -> list[FieldError]:

@@ -65,27 +65,27 @@ def validate_schema(
     `has_status`: the version has the status subresource. `validate_rule` checks a default by its CEL rules. Of the
     rules themselves only the form is checked here.
     """
-    found: list[FieldError] = []
+    errs: list[FieldError] = []
     if has_status:
-        found += _validate_root(schema, path)
+        errs += _validate_root(schema, path)
     if schema.get("nullable"):
-        found.append(field_errors.forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
+        errs.append(field_errors.forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
     refused = ""
     if strictness.wants_structure:
         refused = find_unsupported(schema)
         if not refused:
             wants_pruned = strictness.wants_pruned_defaults
-            found += validate_structural(schema, path) or validate_defaults(
+            errs += validate_structural(schema, path) or validate_defaults(
                 schema,
                 path,
                 wants_pruned=wants_pruned,
                 validate_metadata=validate_metadata,
                 validate_rule=validate_rule,
             )
-    found += _errs(schema, path, _Around(strictness), is_root=True)
-    if not found and refused:
-        found.append(field_errors.invalid(path, "", refused))
-    return found
+    errs += _errs(schema, path, _Around(strictness), is_root=True)
+    if not errs and refused:
+        errs.append(field_errors.invalid(path, "", refused))
+    return errs
 
 
 def strictness_after(old_schemas: list[Raw]) -> Strictness:
@@ -101,12 +101,12 @@ def strictness_after(old_schemas: list[Raw]) -> Strictness:
 
 def unknown_formats(schema: Raw) -> list[str]:
     """Yield the formats that Kubernetes does not check, each once, for a warning."""
-    found = (
+    formats = (
         format
         for node in all_schemas(schema)
         if (format := node.get("format")) and not effective_format(node.get("type") or "", format)
     )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(formats))
 
 
 def all_schemas(schema: Raw) -> Iterator[Raw]:
@@ -308,9 +308,9 @@ def _validate_map_list(schema: Raw, keys: list[str], path: str) -> Iterator[Fiel
     elif not isinstance(items, Mapping):
         detail = "must only have a single schema if x-kubernetes-list-type is map"
         yield _invalid_form(f"{path}.items", internal_form(schema)["Items"], detail)
-    elif (found := items.get("type") or "") != "object":
+    elif (item_type := items.get("type") or "") != "object":
         detail = "must be object if parent array's x-kubernetes-list-type is map"
-        yield field_errors.invalid(f"{path}.items.type", found, detail)
+        yield field_errors.invalid(f"{path}.items.type", item_type, detail)
     else:
         properties: Raw = items.get("properties") or {}
         for index, key in enumerate(keys):

@@ -277,12 +277,12 @@ class _Node:
                 unknown.append((False, key))
             elif value.__class__ is dict or value.__class__ is list:
                 try:
-                    found = child.apply(value, allowance)
+                    unknown_below = child.apply(value, allowance)
                 except _MalformedMetadata as malformed:
                     malformed.path = _join(key, malformed.path)
                     raise
-                if found is not None:
-                    unknown += _all_below(key, found)
+                if unknown_below is not None:
+                    unknown += _all_below(key, unknown_below)
             elif not self._keeps_scalar(obj, key, child, allowance):
                 gone.append(key)
         for key in gone:
@@ -322,12 +322,12 @@ class _Node:
                     items[index] = _as_written(value)
                 continue
             try:
-                found = child.apply(value, allowance)
+                unknown_below = child.apply(value, allowance)
             except _MalformedMetadata as malformed:
                 malformed.path = _join(f"[{index}]", malformed.path)
                 raise
-            if found is not None:
-                unknown += _all_below(f"[{index}]", found)
+            if unknown_below is not None:
+                unknown += _all_below(f"[{index}]", unknown_below)
         return unknown or None
 
 

@@ -55,16 +55,16 @@ def validate_structural(schema: Raw, path: str) -> list[FieldError]:
 
     Call `find_unsupported` first: a schema that uses unsupported words is not checked.
     """
-    found = [*_invariants(schema, "root", path), *_completeness(schema, schema, path, path)]
-    return sorted(found, key=str)
+    errs = [*_invariants(schema, "root", path), *_completeness(schema, schema, path, path)]
+    return sorted(errs, key=str)
 
 
 def find_unsupported(schema: Raw) -> str:
     """Return a message about the first word in the schema that no structural schema may use; empty if there is none."""
-    for word, shown in _UNSUPPORTED:
+    for word, keyword in _UNSUPPORTED:
         value = schema.get(word)
         if value is not None if word == "additionalItems" else value:
-            return f"OpenAPIV3Schema '{shown}' is not supported"
+            return f"OpenAPIV3Schema '{keyword}' is not supported"
     if isinstance(schema.get("items"), list):
         return "OpenAPIV3Schema 'items' must be a schema, but is an array"
     if schema.get("x-kubernetes-preserve-unknown-fields") is False:
@@ -86,19 +86,19 @@ def non_structural_condition(
     versions: Sequence[tuple[str, Raw | None]], *, preserves_unknown: bool
 ) -> StructuralCondition | None:
     """Return the condition of a definition with these versions (name, schema); None if all schemas are structural."""
-    found = []
+    errs = []
     if preserves_unknown:
-        found.append(field_errors.invalid("spec.preserveUnknownFields", True, "must be false"))
+        errs.append(field_errors.invalid("spec.preserveUnknownFields", True, "must be false"))
     for index, (name, schema) in enumerate(versions):
         if schema is None:
             continue
         if why := find_unsupported(schema):
             message = f"failed to check validation schema for version {name}: {why}"
             return StructuralCondition("Unknown", "StructuralError", message)
-        found += validate_structural(schema, f"spec.versions[{index}].schema.openAPIV3Schema")
-    if not found:
+        errs += validate_structural(schema, f"spec.versions[{index}].schema.openAPIV3Schema")
+    if not errs:
         return None
-    sentences = list(dict.fromkeys(map(str, found)))
+    sentences = list(dict.fromkeys(map(str, errs)))
     message = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
     return StructuralCondition("True", "Violations", message)
 
@@ -117,8 +117,8 @@ def _invariants(schema: Raw, level: str, path: str) -> Iterator[FieldError]:
     is_embedded = bool(schema.get("x-kubernetes-embedded-resource"))
     if level == "root" or is_embedded:
         for key, wanted in (("kind", "string"), ("apiVersion", "string"), ("metadata", "object")):
-            if key in properties and (found := properties[key].get("type") or "") != wanted:
-                yield field_errors.invalid(f"{path}.properties[{key}].type", found, f"must be {wanted}")
+            if key in properties and (stated := properties[key].get("type") or "") != wanted:
+                yield field_errors.invalid(f"{path}.properties[{key}].type", stated, f"must be {wanted}")
     if level == "root" and "metadata" in properties and not _is_plain_metadata(properties["metadata"]):
         detail = "must not specify anything other than name and generateName, but metadata is implicitly specified"
         yield field_errors.forbidden(f"{path}.properties[metadata]", detail)

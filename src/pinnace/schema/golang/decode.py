@@ -89,7 +89,7 @@ class _Mismatch(Exception):
 
     def __init__(self, value: Any, expected: str, literal: str = "", *, reads_itself: bool = False) -> None:
         """`reads_itself`: the Go type decodes itself, so that Go's converter sees no more than text."""
-        self.found = _FOUND[type(value)] + (f" {literal}" if literal else "")
+        self.actual = _FOUND[type(value)] + (f" {literal}" if literal else "")
         self.expected = self._plain = expected
         self._converted = "" if reads_itself else _CONVERTED[type(value)]
         self.struct = ""
@@ -97,14 +97,14 @@ class _Mismatch(Exception):
 
     def message(self) -> str:
         if not self.struct:
-            return f"json: cannot unmarshal {self.found} into Go value of type {self.expected}"
+            return f"json: cannot unmarshal {self.actual} into Go value of type {self.expected}"
         field = ".".join((self.struct, *reversed(self.path)))
-        return f"json: cannot unmarshal {self.found} into Go struct field {field} of type {self.expected}"
+        return f"json: cannot unmarshal {self.actual} into Go struct field {field} of type {self.expected}"
 
     def conversion(self) -> str:
         plain, given = self._plain, self._converted
         if not given:
-            return f"json: cannot unmarshal {self.found} into Go value of type {plain}"
+            return f"json: cannot unmarshal {self.actual} into Go value of type {plain}"
         if plain.startswith("[]"):
             return f"cannot restore slice from {given}"
         if plain.startswith("map["):

@@ -386,8 +386,8 @@ def _int_or_string(data: bytes, at: int, end: int, depth: int) -> int | str:
 
 
 def _strings(data: bytes, at: int, end: int, depth: int) -> list[str]:
-    found: list[str] = _WELL_KNOWN.read_part("Strings", data, at, end).get("items", [])
-    return found
+    items: list[str] = _WELL_KNOWN.read_part("Strings", data, at, end).get("items", [])
+    return items
 
 
 def _map_entry(read: _Read, data: bytes, at: int, end: int, depth: int) -> tuple[str, Any]:
@@ -491,9 +491,9 @@ def read_envelope(body: bytes) -> ProtobufEnvelope:
         )
     if len(body) == len(PREFIX):
         raise MalformedProtobuf("empty body")
-    found = _WELL_KNOWN.read_part("Unknown", body, len(PREFIX), len(body))
-    decoded = found.get("typeMeta", {})
-    return ProtobufEnvelope(decoded.get("apiVersion", ""), decoded.get("kind", ""), found.get("raw", b""))
+    envelope = _WELL_KNOWN.read_part("Unknown", body, len(PREFIX), len(body))
+    decoded = envelope.get("typeMeta", {})
+    return ProtobufEnvelope(decoded.get("apiVersion", ""), decoded.get("kind", ""), envelope.get("raw", b""))
 
 
 class WatchEvent(NamedTuple):

@@ -49,17 +49,17 @@ def canonical_micro_time(text: str) -> str:
 
 def _parse(text: str, layout: str, *, fraction: tuple[str, re.Pattern[str]]) -> datetime:
     at = 0
-    found: list[str] = []
+    parts: list[str] = []
     for element, pattern in (*_START, fraction, ("Z07:00", _ZONE)):
         match = pattern.match(text, at)
         if match is None:
             raise ValueError(
                 f'parsing time {_quote(text)} as "{layout}": cannot parse {_quote(text[at:])} as "{element}"'
             )
-        found.append(match[0])
+        parts.append(match[0])
         at = match.end()
-    year, month, day, hour, minute, second = (int(found[place]) for place in (0, 2, 4, 6, 8, 10))
-    zone = found[12]
+    year, month, day, hour, minute, second = (int(parts[place]) for place in (0, 2, 4, 6, 8, 10))
+    zone = parts[12]
     outside = (
         ("month", not 1 <= month <= 12),
         ("day", not 1 <= day <= _days_in(year, month)),
@@ -73,7 +73,7 @@ def _parse(text: str, layout: str, *, fraction: tuple[str, re.Pattern[str]]) -> 
         raise ValueError(f"parsing time {_quote(text)}: {wrong[0]} out of range")
     if text[at:]:
         raise ValueError(f"parsing time {_quote(text)}: extra text: {_quote(text[at:])}")
-    micros = int(found[11][1:7].ljust(6, "0")) if found[11] else 0
+    micros = int(parts[11][1:7].ljust(6, "0")) if parts[11] else 0
     try:
         moment = datetime(year, month, day, hour, minute, second, micros, tzinfo=_offset(zone))
         return moment.astimezone(UTC)

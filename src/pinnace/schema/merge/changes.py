@@ -211,9 +211,9 @@ def _compare(
         return
     changes: tuple[FieldSet, FieldSet, FieldSet] = ({}, {}, {})
     compare(node, olds, news, *changes)
-    for below, found in zip(changes, (added, modified, removed), strict=True):
+    for below, part in zip(changes, (added, modified, removed), strict=True):
         if below:
-            found[element] = below
+            part[element] = below
 
 
 def _compare_lists(

@@ -143,20 +143,20 @@ class _Explanation:
         """Add an error without a field of its own."""
         self._add(result, field_errors.invalid(self.under or "<nil>", "", sentence))
 
-    def _wrong_type(self, result: _Result, path: str, wanted: str, found: str) -> None:
-        detail = f"{path} in body must be of type {wanted}: {quote(found)}"
-        self._add(result, field_errors.wrong_type(self._field(path), found, detail))
+    def _wrong_type(self, result: _Result, path: str, wanted: str, actual: str) -> None:
+        detail = f"{path} in body must be of type {wanted}: {quote(actual)}"
+        self._add(result, field_errors.wrong_type(self._field(path), actual, detail))
 
     def _type(self, result: _Result, types: tuple[str, ...], format: str, value: Any, path: str) -> None:
-        name, found_format = _NAMES[value.__class__]
+        name, actual_format = _NAMES[value.__class__]
         fits = (
             name in types
             or (name == "number" and "integer" in types and is_whole(value))
             or (name == "integer" and "number" in types)
         )
         many = name in ("string", "array")
-        if format and not many and not fits and found_format != format:
-            self._wrong_type(result, path, format, found_format)
+        if format and not many and not fits and actual_format != format:
+            self._wrong_type(result, path, format, actual_format)
         elif format and many and "number" not in types and "integer" not in types:
             result.passed += 1  # Kubernetes accepts a list in the place of a string with a format.
         elif not fits:
@@ -200,8 +200,8 @@ class _Explanation:
         if len(valid) == 1:
             result.passed += valid[0].passed
             return
-        found = f"Found {len(valid)} valid alternatives" if valid else "Found none valid"
-        self._remark(result, f"{quote(path)} must validate one and only one schema (oneOf). {found}")
+        count_text = f"Found {len(valid)} valid alternatives" if valid else "Found none valid"
+        self._remark(result, f"{quote(path)} must validate one and only one schema (oneOf). {count_text}")
         if not valid:
             result.merge(max(each, key=lambda outcome: outcome.passed))
 

@@ -78,10 +78,10 @@ def _match_whole(pattern: str, *, flags: int = re.ASCII) -> Check:
 
 
 def is_date(text: str) -> bool:
-    found = _DATE.fullmatch(text)
-    if found is None:
+    match = _DATE.fullmatch(text)
+    if match is None:
         return False
-    year, month, day = map(int, found.groups())
+    year, month, day = map(int, match.groups())
     if not 1 <= month <= 12 or not 1 <= day <= _DAYS[month - 1]:
         return False
     return (month, day) != (2, 29) or (year % 4 == 0 and (year % 100 != 0 or year % 400 == 0))
@@ -93,8 +93,8 @@ def is_date_time(text: str) -> bool:
     date, time, *_ = [*text.lower().split("t"), "", ""]
     if len(text) < 4 or not time or not is_date(date):
         return False
-    found = _TIME.fullmatch(time)
-    return found is not None and found[1] <= "23" and found[2] <= "59" and found[3] <= "59"
+    match = _TIME.fullmatch(time)
+    return match is not None and match[1] <= "23" and match[2] <= "59" and match[3] <= "59"
 
 
 def is_duration(text: str) -> bool:

@@ -51,11 +51,11 @@ class SchemaValidator:
 
     def _validate_all(self, value: Any, old: Any) -> list[FieldError]:
         schema, under = self._schema, self._under
-        found = explain(schema, value, under=under, old=old)
-        found += validate_embedded(schema, value, self._validate_metadata, under)
+        errs = explain(schema, value, under=under, old=old)
+        errs += validate_embedded(schema, value, self._validate_metadata, under)
         if old is UNRELATED or not any(validate_list_type(schema, old, under)):
-            found += validate_list_type(schema, value, under)
-        return found
+            errs += validate_list_type(schema, value, under)
+        return errs
 
 
 class Compiler:

@@ -226,10 +226,10 @@ class _Assembly:
 def _checked(keys: Any) -> list[Key]:
     """Return the keys that a function has returned. Raise TypeError for anything else."""
     if isinstance(keys, Iterable) and not isinstance(keys, str | bytes | Key):
-        found = list(keys)
-        if all(isinstance(key, tuple) and len(key) == 2 for key in found):
-            return [Key(*key) for key in found]
-        keys = found
+        listed = list(keys)
+        if all(isinstance(key, tuple) and len(key) == 2 for key in listed):
+            return [Key(*key) for key in listed]
+        keys = listed
     raise TypeError(f"it returned {keys!r}: return a list of Key(namespace, name)")
 
 

@@ -120,7 +120,7 @@ class Operator(Extension):
         and none for objects that are being deleted. `resync` calls it for all objects every so many seconds.
         """
         check_kind(kind, "reconcile")
-        called = read_options("reconcile", options, "owns", "watches", "resync")
+        handler_options = read_options("reconcile", options, "owns", "watches", "resync")
         check_kinds(owns, "reconcile", "owns")
         check_watches(watches, "reconcile")
 
@@ -129,7 +129,7 @@ class Operator(Extension):
             declared = ReconcileHandler(
                 kind=kind,
                 handler=handler,
-                options=called,
+                options=handler_options,
                 owns=tuple(_select(owned) for owned in owns),
                 watches=tuple((_select(watched), to_keys) for watched, to_keys in (watches or {}).items()),
                 resync=resync,
@@ -147,7 +147,7 @@ class Operator(Extension):
         longer match the selector, and from all if there is no such handler any more.
         """
         check_kind(kind, "on_delete")
-        called = read_options("on_delete", options)
+        handler_options = read_options("on_delete", options)
         if any(kind_from(known.kind) == kind_from(kind) for known in self.declarations.cleanups):
             raise ValueError(
                 f"{self.name} has an on_delete function for {kind_from(kind).name} already; do both in one function"
@@ -155,7 +155,7 @@ class Operator(Extension):
 
         def declare(handler: Function) -> Function:
             check_handler(handler, "on_delete", "obj", "ctx", kind=kind)
-            declared = CleanupHandler(kind=kind, handler=handler, options=called)
+            declared = CleanupHandler(kind=kind, handler=handler, options=handler_options)
             self.declarations.cleanups.append(declared)
             return handler
 
@@ -166,13 +166,13 @@ class Operator(Extension):
     ) -> Callable[[Function], Function]:
         """`async def look(obj, ctx)`: called for each object when it appears, and then every so many seconds."""
         check_kind(kind, "timer")
-        called = read_options("timer", options, "seconds")
+        handler_options = read_options("timer", options, "seconds")
         if seconds <= 0:
             raise ValueError(f"a timer cannot run every {seconds} seconds: write more than 0")
 
         def declare(handler: Function) -> Function:
             check_handler(handler, "timer", "obj", "ctx", kind=kind)
-            timer = TimerHandler(kind=kind, handler=handler, seconds=seconds, options=called)
+            timer = TimerHandler(kind=kind, handler=handler, seconds=seconds, options=handler_options)
             self.declarations.timers.append(timer)
             return handler
 
@@ -185,12 +185,12 @@ class Operator(Extension):
         of the object, so that no change is lost while the operator does not run; a call that fails is repeated.
         """
         check_kind(kind, "on_field")
-        called = read_options("on_field", options)
+        handler_options = read_options("on_field", options)
         path = check_field(kind, field)
 
         def declare(handler: Function) -> Function:
             check_handler(handler, "on_field", "obj", "ctx", "old", "new", kind=kind)
-            declared = FieldHandler(kind=kind, handler=handler, path=path, options=called)
+            declared = FieldHandler(kind=kind, handler=handler, path=path, options=handler_options)
             self.declarations.fields.append(declared)
             return handler
 
@@ -204,12 +204,12 @@ class Operator(Extension):
         with `ctx.sleep`. A daemon runs beside the object's other handlers and does not wait for them.
         """
         check_kind(kind, "daemon")
-        called = read_options("daemon", options)
+        handler_options = read_options("daemon", options)
 
         def declare(handler: Function) -> Function:
             check_handler(handler, "daemon", "obj", "ctx", kind=kind)
             check_async(handler, "daemon")
-            declared = DaemonHandler(kind=kind, handler=handler, options=called)
+            declared = DaemonHandler(kind=kind, handler=handler, options=handler_options)
             self.declarations.daemons.append(declared)
             return handler
 
@@ -223,11 +223,11 @@ class Operator(Extension):
         repeated.
         """
         check_kind(kind, "on_change")
-        called = read_options("on_change", options)
+        handler_options = read_options("on_change", options)
 
         def declare(handler: Function) -> Function:
             check_handler(handler, "on_change", "old", "new", kind=kind)
-            declared = ChangeHandler(kind=kind, handler=handler, options=called)
+            declared = ChangeHandler(kind=kind, handler=handler, options=handler_options)
             self.declarations.changes.append(declared)
             return handler
 

@@ -302,8 +302,8 @@ def _reference(action: Action) -> dict[str, str] | None:
 def _sources(request: Request) -> list[str]:
     """Return the addresses in X-Forwarded-For, then that of the client."""
     forwarded = b",".join(request.header_values(b"x-forwarded-for")).decode("latin-1")
-    found = [part.strip() for part in forwarded.split(",") if part.strip()]
-    return list(dict.fromkeys([*found, *([request.peer.address] if request.peer.address else [])]))
+    addresses = [part.strip() for part in forwarded.split(",") if part.strip()]
+    return list(dict.fromkeys([*addresses, *([request.peer.address] if request.peer.address else [])]))
 
 
 def _with_id(headers: Any, audit_id: str) -> bytes:

@@ -121,15 +121,15 @@ class AuditLog:
         name = re.compile(
             re.escape(f"{self._path.stem}-") + r"([0-9T.-]{23})" + re.escape(self._path.suffix) + r"(?:\.gz)?"
         )
-        found = []
+        files = []
         for path in self._path.absolute().parent.iterdir():
             match = name.fullmatch(path.name)
             if match is not None:
                 try:
-                    found.append((datetime.strptime(match[1], _TIME).replace(tzinfo=UTC), path))
+                    files.append((datetime.strptime(match[1], _TIME).replace(tzinfo=UTC), path))
                 except ValueError:
                     continue  # Not a rotated file.
-        return found
+        return files
 
     def _compress_later(self, path: Path) -> None:
         """Compress a file in a thread, after the previous one."""

@@ -237,12 +237,12 @@ def _stages(manifest: dict[str, Any], where: str) -> frozenset[str]:
 
 
 def _texts(manifest: dict[str, Any], name: str, where: str) -> tuple[str, ...]:
-    found = manifest.get(name)
-    if found is None:
+    texts = manifest.get(name)
+    if texts is None:
         return ()
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise AuditPolicyError(f"{where}.{name}: expected a list of strings")
-    return tuple(found)
+    return tuple(texts)
 
 
 def _warn_of_unknown(manifest: dict[str, Any], known: Iterable[str], where: str) -> None:

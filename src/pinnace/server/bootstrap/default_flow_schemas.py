@@ -126,8 +126,8 @@ def flow_schemas(version: str, now: datetime) -> Iterable[Object]:
         }
         if distinguisher:
             spec["distinguisherMethod"] = {"type": distinguisher}
-        found = {**dangling(level, exists=True), "lastTransitionTime": to_rfc3339(now)}
-        yield _object(version, "FlowSchema", name, spec) | {"status": {"conditions": [found]}}
+        condition = {**dangling(level, exists=True), "lastTransitionTime": to_rfc3339(now)}
+        yield _object(version, "FlowSchema", name, spec) | {"status": {"conditions": [condition]}}
 
 
 def _object(version: str, kind: str, name: str, spec: Object) -> Object:

@@ -208,8 +208,8 @@ class MasterLeases:
 
     def _live_servers(self) -> Iterable[Server]:
         """Return the servers with a lease. This one lives though its lease may have expired while etcd was away."""
-        found = set() if self._is_withdrawn else {self._server}
+        servers = set() if self._is_withdrawn else {self._server}
         for entry in self._foundation.fanout.cache(MASTER_LEASES).entries.values():
             for subset in entry.decode()["subsets"]:
-                found.add((subset["addresses"][0]["ip"], subset["ports"][0]["port"]))
-        return found
+                servers.add((subset["addresses"][0]["ip"], subset["ports"][0]["port"]))
+        return servers

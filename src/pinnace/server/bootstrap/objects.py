@@ -193,9 +193,9 @@ _VERSION_PRIORITY = {
 
 
 def _version_priority(api_version: str) -> int:
-    found = _VERSION_PRIORITY.get(api_version)
-    if found is not None:
-        return found
+    priority = _VERSION_PRIORITY.get(api_version)
+    if priority is not None:
+        return priority
     return _ALPHA if "alpha" in api_version else _BETA if "beta" in api_version else _STABLE
 
 

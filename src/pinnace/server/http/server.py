@@ -184,10 +184,12 @@ async def listening_sockets(host: str, port: int, *, backlog: int, shares_port: 
 
     With `shares_port` other processes may listen on the same port: the system gives each connection to one of them.
     """
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = await asyncio.get_running_loop().getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
     sockets: list[socket.socket] = []
     try:
-        for family, _, _, _, address in found:
+        for family, _, _, _, address in addresses:
             listening = socket.create_server(
                 (str(address[0]), port), family=family, backlog=backlog, reuse_port=shares_port
             )

@@ -128,10 +128,10 @@ class ServedAddresses:
         service_port = next((entry for entry in spec.get("ports") or () if entry.get("port") == port), None)
         if service_port is None:
             raise LookupError(f'no service port {port} found for service "{name}"')
-        found = self._of_slices(namespace, name, service_port) or self._of_endpoints(namespace, name, service_port)
-        if found is None:
+        address = self._of_slices(namespace, name, service_port) or self._of_endpoints(namespace, name, service_port)
+        if address is None:
             raise LookupError(f'no endpoints available for service "{name}"')
-        return found
+        return address
 
     def _of_slices(self, namespace: str, name: str, service_port: Object) -> tuple[str, int] | None:
         cache = self._fanout.cache(_SLICES)

@@ -49,8 +49,8 @@ def kubelet_address(node: Object) -> tuple[str, int]:
     addresses = [(entry.get("type", ""), entry.get("address", "")) for entry in status.get("addresses") or ()]
     port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or DEFAULT_PORT
     for kind in PREFERRED_ADDRESSES:
-        for found, address in addresses:
-            if found == kind and address:
+        for address_type, address in addresses:
+            if address_type == kind and address:
                 return address, int(port)
     known = " ".join(f"{{{kind} {address}}}" for kind, address in addresses)
     raise NoAddress(f"no preferred addresses found; known addresses: [{known}]")

@@ -157,10 +157,10 @@ class Streaming:
         port_name = target.port
         if port_name.isascii() and port_name.isdigit():
             ports = (service.get("spec") or {}).get("ports") or ()
-            found = next((entry for entry in ports if entry.get("port") == int(port_name)), None)
-            if found is None:
+            service_port = next((entry for entry in ports if entry.get("port") == int(port_name)), None)
+            if service_port is None:
                 raise errors.Unavailable(f'no service port {int(port_name)} found for service "{target.name}"')
-            port_name = found.get("name") or ""
+            port_name = service_port.get("name") or ""
         endpoints = self._find(_ENDPOINTS, call.namespace, target.name)
         if endpoints is None:
             raise errors.NotFound(group="", plural="services", name=target.name)

@@ -252,12 +252,12 @@ def _parse_again(body: bytes) -> Any:
 def _status_message(body: bytes) -> str:
     """Return the message of a Status in the body; empty if it is none."""
     try:
-        found = orjson.loads(body)
+        status = orjson.loads(body)
     except orjson.JSONDecodeError:
         return ""
-    if not isinstance(found, dict) or found.get("kind", "Status") != "Status" or found.get("status") != "Failure":
+    if not isinstance(status, dict) or status.get("kind", "Status") != "Status" or status.get("status") != "Failure":
         return ""
-    message = found.get("message")
+    message = status.get("message")
     return message if isinstance(message, str) else ""
 
 

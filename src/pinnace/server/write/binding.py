@@ -88,8 +88,8 @@ def _conflict(name: str, pod: Object, given: Object) -> str:
     if uid and uid != metadata["uid"]:
         return f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}"
     if version and version != metadata["resourceVersion"]:
-        found = f"ResourceVersion in object meta: {metadata['resourceVersion']}"
-        return f"Precondition failed: ResourceVersion in precondition: {version}, {found}"
+        actual = f"ResourceVersion in object meta: {metadata['resourceVersion']}"
+        return f"Precondition failed: ResourceVersion in precondition: {version}, {actual}"
     if "deletionTimestamp" in metadata:
         return f"pod {name} is being deleted, cannot be assigned to a host"
     if spec.get("nodeName"):

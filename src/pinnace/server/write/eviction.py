@@ -58,8 +58,8 @@ class Evictions:
         if budgets is None:
             return
         cache = self._fanout.cache(budgets.prefix)
-        found = [cache.entries[key].decode() for key in cache.keys_of(call.namespace)]
-        spent = take_disruption(pod, found)
+        stored = [cache.entries[key].decode() for key in cache.keys_of(call.namespace)]
+        spent = take_disruption(pod, stored)
         if spent is None:
             return
         name = spent["metadata"]["name"]

@@ -100,7 +100,7 @@ class Rescaling(Owning):
             raise ApplyFailed(f"failed to decode managed fields: {err}") from None
         wanted = self.edit_scale(scale)
         if paths is not None and not (wanted.get("spec") or {}).get("replicas"):
-            check_said_replicas(live, paths)
+            check_stated_replicas(live, paths)
         self._check(wanted, live, is_custom=paths is not None)
         replicas = (wanted.get("spec") or {}).get("replicas", 0)
         if paths is not None:
@@ -148,14 +148,14 @@ ReplicasIn = Callable[[str], tuple[str, ...] | None]
 
 def owners_of_scale(entries: Any, replicas_in: ReplicasIn) -> list[Object]:
     """Return the entries that own the replicas, as entries of a Scale. Raise ValueError for a malformed entry."""
-    found = {}
+    owners = {}
     for manager, entry in decode(entries).items():
         path = replicas_in(entry.api_version)
         if path and field_sets.contains(entry.owned, _elements(path)):
             version = SCALE_VERSION if manager.operation == "Update" else ""
-            found[manager._replace(api_version=version)] = OwnedFields(_IN_SCALE, SCALE_VERSION, entry.time)
+            owners[manager._replace(api_version=version)] = OwnedFields(_IN_SCALE, SCALE_VERSION, entry.time)
     scale: Object = {"metadata": {}}
-    write(scale, found)
+    write(scale, owners)
     return list(scale["metadata"].get("managedFields", ()))
 
 
@@ -166,24 +166,24 @@ def own_replicas(workload: Object, entries: Any, of_scale: Any, replicas_in: Rep
     a new entry, and a new entry has no time.
     """
     before, scalers = decode(entries), decode(of_scale)
-    found: dict[FieldManager, OwnedFields] = {}
+    owners: dict[FieldManager, OwnedFields] = {}
     for manager, entry in before.items():
         path = replicas_in(entry.api_version)
         if path is None:
             continue
         if not path or not field_sets.contains(entry.owned, _elements(path)):
-            found[manager] = entry
+            owners[manager] = entry
         elif manager in scalers:
-            found[manager] = entry
+            owners[manager] = entry
             del scalers[manager]
         elif left := field_sets.difference(entry.owned, field_sets.of_paths(_elements(path))):
-            found[manager] = entry.holding(left)
+            owners[manager] = entry.holding(left)
     here = field_sets.of_paths(_elements(replicas_in(api_version) or ()))
     for manager, entry in scalers.items():
         if field_sets.contains(entry.owned, ("f:spec", "f:replicas")):
             known = before.get(manager)
-            found[manager] = OwnedFields(here, api_version, known.time if known is not None else "")
-    write(workload, found)
+            owners[manager] = OwnedFields(here, api_version, known.time if known is not None else "")
+    write(workload, owners)
 
 
 def _elements(path: tuple[str, ...]) -> field_sets.Path:
@@ -221,7 +221,7 @@ def check_says_replicas(obj: Object, paths: ScalePaths) -> None:
         raise errors.InternalError(f'the spec replicas field "{format_path(paths.spec)}" does not exist')
 
 
-def check_said_replicas(live: Object, paths: ScalePaths) -> None:
+def check_stated_replicas(live: Object, paths: ScalePaths) -> None:
     """Raise if replicas are set to zero and were never set: the client may have left them out by mistake."""
     if integer_at(live, paths.spec) is None:
         raise errors.BadRequest(f'the spec replicas field "{format_path(paths.spec)}" cannot be empty')

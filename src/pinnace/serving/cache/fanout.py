@@ -307,8 +307,8 @@ class Fanout:
     def refuse_unreadable(self, key: str) -> None:
         """Raise InternalError if the object with this key cannot be decrypted."""
         if (reason := self.unreadable.get(key)) is not None:
-            shown = key.removeprefix("/registry/").partition("/")[2]
-            raise errors.InternalError(errors.corrupt_object(f"/{shown}", reason))
+            path = key.removeprefix("/registry/").partition("/")[2]
+            raise errors.InternalError(errors.corrupt_object(f"/{path}", reason))
 
     def refuse_unreadable_below(self, prefix: str, resource: str, verb: str) -> None:
         """Raise StorageReadError if an object below a prefix cannot be decrypted: a list would not be whole."""
@@ -328,10 +328,10 @@ class Fanout:
             self._call_listeners(prefix, CacheEvent(rest, record.revision, cache.entries[rest], None))
 
     def cache(self, prefix: str) -> WatchCache:
-        found = self._caches.get(prefix)
-        if found is None:
-            found = self._caches[prefix] = WatchCache(prefix, revision=self._loaded)
-        return found
+        known = self._caches.get(prefix)
+        if known is None:
+            known = self._caches[prefix] = WatchCache(prefix, revision=self._loaded)
+        return known
 
     def counts(self) -> dict[str, int]:
         return {prefix: len(cache.entries) for prefix, cache in self._caches.items()}

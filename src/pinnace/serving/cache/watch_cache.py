@@ -244,11 +244,11 @@ class WatchCache:
             for _ in self.index_labels():
                 pass
         assert self._by_label is not None
-        found = min((self._by_label.get(label, _NO_KEYS) for label in labels.items()), key=len)
-        if not self._is_indexed or len(found) > _MOST_SORTED:
+        keys = min((self._by_label.get(label, _NO_KEYS) for label in labels.items()), key=len)
+        if not self._is_indexed or len(keys) > _MOST_SORTED:
             return self.keys_of(namespace, after=after)
         beginning = f"{namespace}/" if namespace else ""
-        return sorted(key for key in found if key.startswith(beginning) and key > after)
+        return sorted(key for key in keys if key.startswith(beginning) and key > after)
 
     @property
     def lacks_index(self) -> bool:

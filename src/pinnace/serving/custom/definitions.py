@@ -107,8 +107,8 @@ class Definition:
 
 
 def is_true(status: Mapping[str, Any], condition: str) -> bool:
-    found = status.get("conditions") or ()
-    return any(entry.get("type") == condition and entry.get("status") == "True" for entry in found)
+    conditions = status.get("conditions") or ()
+    return any(entry.get("type") == condition and entry.get("status") == "True" for entry in conditions)
 
 
 def resources_of(
@@ -227,12 +227,12 @@ def _loader(body: Callable[[], bytes], version: str) -> Callable[[], Object]:
 
 def _subresources(declared: Mapping[str, Any], kind: Kind) -> tuple[Subresource, ...]:
     wanted = declared.get("subresources") or {}
-    found = []
+    subresources = []
     if wanted.get("status") is not None:
-        found.append(Subresource("status", kind, CHANGE))
+        subresources.append(Subresource("status", kind, CHANGE))
     if wanted.get("scale") is not None:
-        found.append(Subresource("scale", SCALE, CHANGE))
-    return tuple(found)
+        subresources.append(Subresource("scale", SCALE, CHANGE))
+    return tuple(subresources)
 
 
 def _scale_paths(declared: Mapping[str, Any]) -> ScalePaths | None:

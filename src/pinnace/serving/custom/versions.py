@@ -221,8 +221,8 @@ class CustomVersion:
         """Yield the field errors. Raise ExceedsInlineBudget on an event loop if the rules need a thread."""
         yield from self._validate_type(new)
         validator = self._validator
-        found = validator.validate(new) if old is None else validator.validate_update(new, old)
-        plain = list(found)
+        raised = validator.validate(new) if old is None else validator.validate_update(new, old)
+        plain = list(raised)
         if self.scale is not None:
             plain += self._validate_scale(new, self.scale.spec)
             plain += self._validate_scale(new, self.scale.status)

@@ -35,28 +35,26 @@ class MergedOpenApi:
 
     async def v2(self, accept: str) -> ServedDocument | None:
         """Return the document without unavailable backends; None if the client accepts neither JSON nor protobuf."""
-        found = self._own(accept)
+        page = self._own(accept)
         backends = [backend for backend in self._aggregated.backends() if not backend.unavailable_reason]
-        if found is None or not backends:
-            return found
+        if page is None or not backends:
+            return page
         documents = await asyncio.gather(*(backend.openapi_v2() for backend in backends))
         theirs = [(backend, *document) for backend, document in zip(backends, documents, strict=True) if document[0]]
         if not theirs:
-            return found
-        digest = hashlib.sha512(
-            f"{found.etag}{[(each.group, each.version, hash) for each, _, hash in theirs]}".encode()
-        )
+            return page
+        digest = hashlib.sha512(f"{page.etag}{[(each.group, each.version, hash) for each, _, hash in theirs]}".encode())
         etag = f'"{digest.hexdigest().upper()}"'
-        content_type = PROTOBUF if found.content_type != JSON else JSON
+        content_type = PROTOBUF if page.content_type != JSON else JSON
         known = self._written.get(content_type)
         if known is None or known.etag != etag:
-            own = found if content_type == JSON else self._own(JSON)
+            own = page if content_type == JSON else self._own(JSON)
             assert own is not None  # JSON is always offered.
             document = orjson.loads(own.body)
             for backend, body, _ in theirs:
                 merge_backend(document, body, backend)
             body = orjson.dumps(document) if content_type == JSON else encode_document(document)
-            known = self._written[content_type] = ServedDocument(body, content_type, etag, found.headers)
+            known = self._written[content_type] = ServedDocument(body, content_type, etag, page.headers)
         return known
 
 
@@ -108,14 +106,14 @@ def _is_below(path: str, root: str) -> bool:
 
 def _collect_references(pieces: Iterable[bytes], document: Object) -> dict[Reference, bytes]:
     """Return the definitions that these pieces refer to, directly or not."""
-    found: dict[Reference, bytes] = {}
+    definitions: dict[Reference, bytes] = {}
     wanted = [place for piece in pieces for place in _references(piece)]
     while wanted:
         section, name = place = wanted.pop()
-        if place not in found and name in (document.get(section) or {}):
-            found[place] = orjson.dumps(document[section][name])
-            wanted += _references(found[place])
-    return found
+        if place not in definitions and name in (document.get(section) or {}):
+            definitions[place] = orjson.dumps(document[section][name])
+            wanted += _references(definitions[place])
+    return definitions
 
 
 def _references(piece: bytes) -> list[Reference]:

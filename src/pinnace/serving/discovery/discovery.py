@@ -94,10 +94,10 @@ class DiscoveryPages:
         }
 
     def _resources(self, group: str, version: str) -> ServedDocument | None:
-        found = self._groups.get(group, {}).get(version)
-        if not isinstance(found, list):
+        served = self._groups.get(group, {}).get(version)
+        if not isinstance(served, list):
             return None
-        listed = [row for resource in found for row in _rows(resource)]
+        listed = [row for resource in served for row in _rows(resource)]
         group_version = f"{group}/{version}" if group else version
         page: Object = {"kind": "APIResourceList"}
         if group:
@@ -110,7 +110,7 @@ class DiscoveryPages:
         items = [
             {
                 "metadata": {"name": name} if name else {},
-                "versions": [_aggregated_version(served, found) for served, found in versions.items()],
+                "versions": [_aggregated_version(served, resources) for served, resources in versions.items()],
             }
             for name, versions in self._groups.items()
             if bool(name) == (root == "apis")
@@ -130,7 +130,7 @@ def group_resources(registry: Registry) -> Groups:
         groups.setdefault(resource.group, {}).setdefault(resource.version, []).append(resource)
     for name, versions in groups.items():
         groups[name] = {
-            version: sorted(versions[version], key=lambda found: found.plural)
+            version: sorted(versions[version], key=lambda entry: entry.plural)
             for version in sorted(versions, key=version_rank)
         }
     return groups
@@ -181,7 +181,7 @@ def _rows(resource: Resource) -> list[Object]:
     if "watch" in resource.verbs:
         row["storageVersionHash"] = storage_version_hash(resource.stored)
     rows = [row] if resource.verbs else []
-    for below in sorted(resource.subresources, key=lambda found: found.name):
+    for below in sorted(resource.subresources, key=lambda subresource: subresource.name):
         name = f"{resource.plural}/{below.name}"
         rows.append({"name": name, "singularName": "", "namespaced": resource.namespaced})
         if (below.kind.group, below.kind.version) != (resource.group, resource.version):
@@ -200,10 +200,10 @@ def _nicknames(resource: Resource) -> Object:
     return {field: names for field, names in nicknames.items() if names}
 
 
-def _aggregated_version(version: str, found: Served) -> Object:
-    if not isinstance(found, list):
-        return version_of_backend(found)
-    return {"version": version, "resources": [_aggregated_row(row) for row in found], "freshness": "Current"}
+def _aggregated_version(version: str, served: Served) -> Object:
+    if not isinstance(served, list):
+        return version_of_backend(served)
+    return {"version": version, "resources": [_aggregated_row(row) for row in served], "freshness": "Current"}
 
 
 def _aggregated_row(resource: Resource) -> Object:
@@ -216,8 +216,12 @@ def _aggregated_row(resource: Resource) -> Object:
         **_nicknames(resource),
     }
     below = [
-        {"subresource": found.name, "responseKind": _response_kind(found.kind, resource), "verbs": sorted(found.verbs)}
-        for found in sorted(resource.subresources, key=lambda found: found.name)
+        {
+            "subresource": subresource.name,
+            "responseKind": _response_kind(subresource.kind, resource),
+            "verbs": sorted(subresource.verbs),
+        }
+        for subresource in sorted(resource.subresources, key=lambda subresource: subresource.name)
     ]
     if below:
         row["subresources"] = below
@@ -284,8 +288,8 @@ def version_of_backend(backend: AggregatedBackend) -> Object:
         scope = "Namespaced" if row.get("namespaced") else "Cluster"
         if below:
             parent = rows.setdefault(name, {"resource": name, "scope": scope, "singularResource": "", "verbs": []})
-            found = {"subresource": below, "responseKind": kind, "verbs": row.get("verbs") or []}
-            parent.setdefault("subresources", []).append(found)
+            subresource = {"subresource": below, "responseKind": kind, "verbs": row.get("verbs") or []}
+            parent.setdefault("subresources", []).append(subresource)
             continue
         resource: Object = {"resource": name, "responseKind": kind, "scope": scope}
         resource |= {"singularResource": row.get("singularName") or "", "verbs": row.get("verbs") or []}

@@ -209,7 +209,9 @@ class OpenApi:
         return pages.paths | paths, schemas
 
     def _every(self) -> list[Resource]:
-        return [resource for versions in self._groups.values() for found in versions.values() for resource in found]
+        return [
+            resource for versions in self._groups.values() for resources in versions.values() for resource in resources
+        ]
 
     def _resources_of(self, path: str) -> Sequence[Resource]:
         group, version = _group_version(path)
@@ -281,15 +283,15 @@ class Schemas:
         return orjson.dumps(resource.schema.raw, default=dict)
 
     def definition(self, name: str) -> Object:
-        found: Object = orjson.loads(self._definitions.raw_bytes(name))
-        return found
+        decoded: Object = orjson.loads(self._definitions.raw_bytes(name))
+        return decoded
 
     def of(self, resources: Iterable[Resource], paths: bytes) -> dict[str, bytes]:
         """Return every schema that the paths of these resources refer to, directly or not, by name."""
-        found: dict[str, bytes] = {}
+        definitions: dict[str, bytes] = {}
         for resource in resources:
-            found |= self.own(resource)
-        return with_references(found, names_in(paths), self._definitions)
+            definitions |= self.own(resource)
+        return with_references(definitions, names_in(paths), self._definitions)
 
     def own(self, resource: Resource, *, is_v2: bool = False) -> dict[str, bytes]:
         """Return the schemas of a resource that has none among the definitions: of its kind, and of its list."""

@@ -42,18 +42,18 @@ class Continuation:
     @classmethod
     def decode(cls, token: str) -> Continuation:
         try:
-            found = parse_json(_unpack(token))
+            decoded = parse_json(_unpack(token))
         except MalformedBody as error:
             raise _invalid(str(error)) from None
-        if found is None:
-            found = {}
-        if not isinstance(found, dict):
+        if decoded is None:
+            decoded = {}
+        if not isinstance(decoded, dict):
             raise _invalid(
-                f"json: cannot unmarshal {GO_FORMS[type(found)]} into Go value of type storage.continueToken"
+                f"json: cannot unmarshal {GO_FORMS[type(decoded)]} into Go value of type storage.continueToken"
             )
-        version = _field(found, "v", str, "string") or ""
-        revision = _field(found, "rv", int, "int64") or 0
-        start = _field(found, "start", str, "string") or ""
+        version = _field(decoded, "v", str, "string") or ""
+        revision = _field(decoded, "rv", int, "int64") or 0
+        start = _field(decoded, "start", str, "string") or ""
         if version != _VERSION:
             raise _invalid(f"server does not recognize this encoded version {version}")
         if revision == 0:
@@ -106,13 +106,13 @@ def _unpack(token: str) -> bytes:
     return base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
 
 
-def _field(found: Object, name: str, kind: type[_Value], go: str) -> _Value | None:
-    value = found.get(name)
+def _field(token: Object, name: str, kind: type[_Value], go: str) -> _Value | None:
+    value = token.get(name)
     if value is None:
         return None
     if type(value) is not kind or (isinstance(value, int) and not _LEAST <= value <= _MOST):
-        found_type = f"number {value}" if type(value) in (int, float) and kind is int else GO_FORMS[type(value)]
-        raise _invalid(f"json: cannot unmarshal {found_type} into Go struct field continueToken.{name} of type {go}")
+        actual_type = f"number {value}" if type(value) in (int, float) and kind is int else GO_FORMS[type(value)]
+        raise _invalid(f"json: cannot unmarshal {actual_type} into Go struct field continueToken.{name} of type {go}")
     return value
 
 

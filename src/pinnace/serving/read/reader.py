@@ -155,8 +155,8 @@ class ObjectReader:
     async def _list_indexed(self, call: Call, cache: WatchCache, representation: Representation) -> Body:
         """List after the index of labels is built."""
         await self._index_labels(cache)
-        found = self.list(call, representation)
-        return found if isinstance(found, bytes | list) else await found
+        answer = self.list(call, representation)
+        return answer if isinstance(answer, bytes | list) else await answer
 
     async def _index_labels(self, cache: WatchCache) -> None:
         slices = self.slices.begin()
@@ -185,15 +185,15 @@ class ObjectReader:
         else:
             await chosen.prepare_all(cache)
             entries = {key: cache.entries[key] for key in _candidates(cache, chosen, options)}
-        found, slices = list(entries), self.slices.begin()
+        selected, slices = list(entries), self.slices.begin()
         if (matches := chosen.matches) is not None:
-            found = []
+            selected = []
             for number, (key, entry) in enumerate(entries.items()):
                 if number % _AT_ONCE == 0:
                     await slices.pause()
                 if matches(key, entry):
-                    found.append(key)
-        keys, extent = cut(found, options.limit, is_all=chosen.matches is None)
+                    selected.append(key)
+        keys, extent = cut(selected, options.limit, is_all=chosen.matches is None)
 
         def metadata(form: Representation) -> Object:
             return _with_shards(extent, chosen, form).metadata(at)
@@ -341,11 +341,11 @@ class ObjectReader:
     ) -> Body:
         entries = await self._entries_at(cache, chosen, options, revision)
         if chosen.matches is None:
-            found, extent = _select(list(entries), entries, None, options.limit)
+            selected, extent = _select(list(entries), entries, None, options.limit)
         else:
-            found, extent = await _match_in_slices(entries, chosen.matches, options.limit, self.slices.begin())
+            selected, extent = await _match_in_slices(entries, chosen.matches, options.limit, self.slices.begin())
         extent = _with_shards(extent, chosen, representation)
-        body = self.encode_list(representation, found, extent.metadata(revision))
+        body = self.encode_list(representation, selected, extent.metadata(revision))
         return body if isinstance(body, bytes | list) else await body
 
     async def _entries_at(
@@ -376,8 +376,8 @@ class ObjectReader:
         """Wait a little until this server has reached a revision that the client has already seen."""
         if not await self._fanout.has_reached(revision):
             raise too_large_revision(revision, self._fanout.revision)
-        found = read()
-        return found if isinstance(found, bytes | list) else await found
+        answer = read()
+        return answer if isinstance(answer, bytes | list) else await answer
 
     def encode_list(self, representation: Representation, entries: Entries, metadata: Object) -> NowOrLater[Body]:
         """Return a list of these objects. Large ones are encoded in slices."""
@@ -461,18 +461,18 @@ async def _select_in_slices(
 async def _match_in_slices(
     entries: dict[str, CachedObject], matches: Matches, limit: int, slices: Slices
 ) -> tuple[list[CachedObject], Extent]:
-    found: list[CachedObject] = []
+    matching: list[CachedObject] = []
     last = ""
     for number, (key, entry) in enumerate(entries.items()):
         if number % _AT_ONCE == 0:
             await slices.pause()
         if not matches(key, entry):
             continue
-        if limit and len(found) == limit:
-            return found, Extent(last)
-        found.append(entry)
+        if limit and len(matching) == limit:
+            return matching, Extent(last)
+        matching.append(entry)
         last = key
-    return found, Extent()
+    return matching, Extent()
 
 
 def _select(
@@ -482,10 +482,10 @@ def _select(
     if matches is None:
         keys, extent = cut(keys, limit, is_all=True)
         return [entries[key] for key in keys], extent
-    found = ((key, entry) for key in keys if matches(key, entry := entries[key]))
+    matching = ((key, entry) for key in keys if matches(key, entry := entries[key]))
     if not limit:
-        return [entry for _, entry in found], Extent()
-    page = list(islice(found, limit + 1))
+        return [entry for _, entry in matching], Extent()
+    page = list(islice(matching, limit + 1))
     extent = Extent(page[limit - 1][0]) if len(page) > limit else Extent()
     return [entry for _, entry in page[:limit]], extent
 
@@ -528,8 +528,8 @@ async def read_computed(call: Call, representation: Representation, compute: Com
             raise errors.NotFound(group=call.resource.group, plural=call.resource.singular, name=call.name)
         return representation.encode_object(entries[call.name])
     matches = chosen.matches
-    found = [entry for name, entry in entries.items() if matches is None or matches(name, entry)]
-    return representation.encode_list(found, metadata={})
+    matching = [entry for name, entry in entries.items() if matches is None or matches(name, entry)]
+    return representation.encode_list(matching, metadata={})
 
 
 MOST_BYTES = 8 << 20

@@ -167,9 +167,9 @@ def report_fields(body: Body, unknown: list[str], *, kind: Kind, validation: Fie
     return []
 
 
-def cannot_be_handled(kind: Kind, why: str, *, found: Kind | None = None) -> errors.BadRequest:
-    found = found or kind
-    return errors.BadRequest(f'{found.name} in version "{found.version}" cannot be handled as a {kind.name}: {why}')
+def cannot_be_handled(kind: Kind, why: str, *, actual: Kind | None = None) -> errors.BadRequest:
+    actual = actual or kind
+    return errors.BadRequest(f'{actual.name} in version "{actual.version}" cannot be handled as a {kind.name}: {why}')
 
 
 def check_media_type(content_type: str) -> str:
@@ -192,11 +192,11 @@ def _has_malformed_parameters(content_type: str) -> bool:
     _, _, rest = content_type.partition(";")
     names = set()
     while rest := rest.strip(" \t"):
-        found = _PARAMETER.match(rest)
-        if found is None or found[1].lower() in names:
+        match = _PARAMETER.match(rest)
+        if match is None or match[1].lower() in names:
             return True
-        names.add(found[1].lower())
-        rest = rest[found.end() :]
+        names.add(match[1].lower())
+        rest = rest[match.end() :]
     return False
 
 
@@ -223,12 +223,12 @@ def repeated_fields(body: bytes, value: Any) -> tuple[str, ...]:
 
 def _find_all_repeated(body: bytes) -> tuple[str, ...]:
     pairs = json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Pairs, parse_int=_parse_int)
-    found: list[str] = []
+    repeated_paths: list[str] = []
     for path in _find_repeated("", pairs):
-        found.append(path)
-        if len(found) == MAX_TOLD:
+        repeated_paths.append(path)
+        if len(repeated_paths) == MAX_TOLD:
             break
-    return tuple(found)
+    return tuple(repeated_paths)
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -253,32 +253,32 @@ def _find_repeated(path: str, value: Any) -> Iterator[str]:
 
 def _in_order(text: bytes, repeated: set[str], unknown: set[str]) -> list[str]:
     """Return the errors in the order of the text."""
-    found: list[str] = []
+    warnings: list[str] = []
     _meet(
         "",
         json.loads(text.decode("utf-8", "replace"), object_pairs_hook=_Pairs, parse_int=_parse_int),
         repeated,
         unknown,
-        found,
+        warnings,
     )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(warnings))
 
 
-def _meet(path: str, value: Any, repeated: set[str], unknown: set[str], found: list[str]) -> None:
+def _meet(path: str, value: Any, repeated: set[str], unknown: set[str], warnings: list[str]) -> None:
     if isinstance(value, _Pairs):
         seen: set[str] = set()
         for key, inner in value:
             below = f"{path}.{key}" if path else key
             if below in unknown:
-                found.append(f'unknown field "{below}"')
+                warnings.append(f'unknown field "{below}"')
                 continue
             if key in seen and below in repeated:
-                found.append(f'duplicate field "{below}"')
+                warnings.append(f'duplicate field "{below}"')
             seen.add(key)
-            _meet(below, inner, repeated, unknown, found)
+            _meet(below, inner, repeated, unknown, warnings)
     elif isinstance(value, list):
         for at, inner in enumerate(value):
-            _meet(f"{path}[{at}]", inner, repeated, unknown, found)
+            _meet(f"{path}[{at}]", inner, repeated, unknown, warnings)
 
 
 def _parse_leniently(body: bytes) -> Any:
@@ -362,12 +362,12 @@ def _identify(body: Body, text: bytes, kind: Kind, *, is_known: Callable[[Kind],
         raise _unrecognized_error(kind, f"Object 'Kind' is missing in '{quoted}'", text)
     if not is_custom:
         api_version, name = api_version or own, name or kind.name
-    found = kind
+    actual = kind
     if api_version != own or name != kind.name:
-        found = Kind.parse(api_version, name)
-        if found != kind:
-            _refuse_other(found, kind, is_known=is_known, is_custom=is_custom)
-    obj["kind"], obj["apiVersion"] = found.name, found.api_version
+        actual = Kind.parse(api_version, name)
+        if actual != kind:
+            _refuse_other(actual, kind, is_known=is_known, is_custom=is_custom)
+    obj["kind"], obj["apiVersion"] = actual.name, actual.api_version
     return body if body.obj else body._replace(obj=obj)
 
 
@@ -383,23 +383,23 @@ _SCHEMES = {
 """The places in Kubernetes where the kinds of a group are registered, which its messages name."""
 
 
-def _refuse_other(found: Kind, kind: Kind, *, is_known: Callable[[Kind], bool], is_custom: bool) -> None:
-    if found in _STILL_READ and found.name == kind.name:
+def _refuse_other(actual: Kind, kind: Kind, *, is_known: Callable[[Kind], bool], is_custom: bool) -> None:
+    if actual in _STILL_READ and actual.name == kind.name:
         return
-    same_version = found.group == kind.group and found.version == kind.version
+    same_version = actual.group == kind.group and actual.version == kind.version
     if is_custom and same_version:
         return  # Validation reports the wrong kind.
-    if not is_custom and not is_known(found):
-        why = f'no kind "{found.name}" is registered for version "{found.api_version}"'
-        raise cannot_be_handled(kind, f'{why} in scheme "{_SCHEMES.get(kind.group, _SCHEME)}"', found=found)
-    if is_custom or found.name == kind.name:
+    if not is_custom and not is_known(actual):
+        why = f'no kind "{actual.name}" is registered for version "{actual.api_version}"'
+        raise cannot_be_handled(kind, f'{why} in scheme "{_SCHEMES.get(kind.group, _SCHEME)}"', actual=actual)
+    if is_custom or actual.name == kind.name:
         raise errors.BadRequest(
-            f"the API version in the data ({found.api_version}) does not match the expected API version "
+            f"the API version in the data ({actual.api_version}) does not match the expected API version "
             f"({kind.api_version})"
         )
     package = kind.group.partition(".")[0] or "core"
-    why = f"converting ({found.version}.{found.name}) to ({package}.{kind.name}): unknown conversion"
-    raise cannot_be_handled(kind, why, found=found)
+    why = f"converting ({actual.version}.{actual.name}) to ({package}.{kind.name}): unknown conversion"
+    raise cannot_be_handled(kind, why, actual=actual)
 
 
 def _unrecognized_error(kind: Kind, why: str, body: bytes) -> errors.BadRequest:

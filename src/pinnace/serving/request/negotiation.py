@@ -101,13 +101,13 @@ def _answer(media_type: str, parameters: dict[str, str]) -> Accepted | None:
 
 
 def _by_preference(accept: str) -> list[tuple[str, dict[str, str]]]:
-    found = []
+    choices = []
     for clause in accept.split(","):
         media_type, *rest = (part.strip() for part in clause.split(";"))
         parameters = dict(_parameter(part) for part in rest if part)
-        found.append((_quality(parameters.pop("q", "1")), media_type.lower(), parameters))
-    found.sort(key=lambda choice: -choice[0])
-    return [(media_type, parameters) for _, media_type, parameters in found]
+        choices.append((_quality(parameters.pop("q", "1")), media_type.lower(), parameters))
+    choices.sort(key=lambda choice: -choice[0])
+    return [(media_type, parameters) for _, media_type, parameters in choices]
 
 
 def _parameter(text: str) -> tuple[str, str]:

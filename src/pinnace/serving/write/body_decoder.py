@@ -139,12 +139,12 @@ class BodyDecoder:
             self._check_changed(kind, name, api_version)
 
     def _check_changed(self, kind: Kind, name: Any, api_version: Any) -> None:
-        found = Kind.parse(str(api_version or kind.api_version), str(name or kind.name))
-        if self._schema_of(found) is None and self._registry.of_kind(found) is None:
+        actual = Kind.parse(str(api_version or kind.api_version), str(name or kind.name))
+        if self._schema_of(actual) is None and self._registry.of_kind(actual) is None:
             raise DecodeError(f'no kind "{name}" is registered for version "{api_version}" in scheme "{_SCHEME}"')
-        if found.name != kind.name:
+        if actual.name != kind.name:
             package = kind.group.partition(".")[0] or "core"
-            raise DecodeError(f"converting ({found.version}.{name}) to ({package}.{kind.name}): unknown conversion")
+            raise DecodeError(f"converting ({actual.version}.{name}) to ({package}.{kind.name}): unknown conversion")
 
     def decoder_of(self, kind: Kind) -> Decoder:
         """Return the decoder of a kind, served as a resource or only used in bodies."""
@@ -211,9 +211,9 @@ def _decode_changed(decode: Decoder, wanted: Object, live: Object) -> list[str]:
 
 def check_kind(applied: Object, kind: Kind) -> None:
     api_version, name = applied.get("apiVersion"), applied.get("kind")
-    found = Kind.parse(api_version if isinstance(api_version, str) else "", name if isinstance(name, str) else "")
-    if found != kind:
-        raise errors.BadRequest(f"invalid object type: {found.group}/{found.version}, Kind={found.name}")
+    actual = Kind.parse(api_version if isinstance(api_version, str) else "", name if isinstance(name, str) else "")
+    if actual != kind:
+        raise errors.BadRequest(f"invalid object type: {actual.group}/{actual.version}, Kind={actual.name}")
 
 
 def match_namespace(call: Call, metadata: Object) -> None:

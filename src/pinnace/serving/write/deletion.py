@@ -98,12 +98,12 @@ def check_preconditions(resource: Resource, obj: Object, options: DeleteOptions)
 
 
 def _check_as_stored(resource: Resource, metadata: Object, options: DeleteOptions) -> None:
-    for what, wanted, found in (
+    for what, wanted, actual in (
         ("UID", options.uid, metadata.get("uid")),
         ("ResourceVersion", options.resource_version, metadata.get("resourceVersion")),
     ):
-        if wanted is not None and wanted != found:
-            why = f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+        if wanted is not None and wanted != actual:
+            why = f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {actual}"
             raise errors.Conflict(why, group=resource.group, plural=resource.plural, name=metadata["name"])
 
 

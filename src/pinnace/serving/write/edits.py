@@ -271,10 +271,10 @@ class Ownerships:
         if known is None or known[0] is not call.resource:
             self._registry.drop_stale(self._known)
             known = self._known[place] = (call.resource, self._make(call.resource, call.subresource))
-        resource, found = known
+        resource, ownership = known
         if resource.custom is not None and resource.custom.is_converted_elsewhere:
-            return replace(found, convert=partial(_find_converted, call))
-        return found
+            return replace(ownership, convert=partial(_find_converted, call))
+        return ownership
 
     def _make(self, resource: Resource, subresource: str) -> Ownership:
         def sibling(api_version: str) -> Resource | None:
@@ -316,8 +316,8 @@ class ToConvert(Exception):
         seen = self._call.seen_in = self._call.seen_in or {}
         api_version, body = self._place
         try:
-            found = custom.convert_to(orjson.loads(body), api_version)
-            seen[self._place] = found if isinstance(found, dict) else await found
+            converted = custom.convert_to(orjson.loads(body), api_version)
+            seen[self._place] = converted if isinstance(converted, dict) else await converted
         except errors.ApiError:
             if is_needed:
                 raise
@@ -332,10 +332,10 @@ def _find_converted(call: Call, obj: Object, api_version: str) -> Object:
     seen = call.seen_in or {}
     if place not in seen:
         raise ToConvert(call, place)
-    found = seen[place]
-    if found is None:
+    converted = seen[place]
+    if converted is None:
         raise ValueError("its webhook could not convert it")
-    return found
+    return converted
 
 
 def _track(resource: Resource, subresource: str) -> Tracked:

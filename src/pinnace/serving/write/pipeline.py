@@ -296,8 +296,8 @@ class Pipeline:
 
     async def _add_errors(self, write: Write, invalid: errors.Invalid) -> None:
         """Raise the error with those that admission plug-ins find in the object."""
-        if found := await self._admission.errs(write.review):
-            raise invalid.after(found) from None
+        if errs := await self._admission.errs(write.review):
+            raise invalid.after(errs) from None
         raise invalid
 
     def _admit(self, write: Write) -> NowOrLater[None]:

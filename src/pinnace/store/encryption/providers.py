@@ -248,10 +248,10 @@ class ProviderEncryption:
     def _chain_of(self, key: str) -> tuple[str, Sequence[Provider]]:
         end = key.find("/", key.find("/", _REGISTRY) + 1)
         prefix = key[:end]
-        found = self._chains.get(prefix)
-        if found is None:
-            found = self._chains[prefix] = self._choose(key)
-        return found
+        chain = self._chains.get(prefix)
+        if chain is None:
+            chain = self._chains[prefix] = self._choose(key)
+        return chain
 
     def _choose(self, key: str) -> tuple[str, Sequence[Provider]]:
         if not key.startswith("/registry/"):  # The credentials of all servers are as secret as Secrets.

@@ -54,12 +54,12 @@ def state_request(key: bytes) -> bytes:
 def state_answer(data: bytes, key: bytes) -> EtcdState:
     """Decode the answer. Raise Damaged if the base is not a number."""
     answer = wire.range_answer(data)
-    found = {pair.key: pair for pair in answer.found}
-    named = found.get(identity_key(key))
+    pairs = {pair.key: pair for pair in answer.pairs}
+    named = pairs.get(identity_key(key))
     identity = named.value.decode("ascii", "replace") if named is not None else ""
-    if key not in found:
+    if key not in pairs:
         return EtcdState(answer.revision, answer.term, None, identity)
-    numbered = found[key]
+    numbered = pairs[key]
     try:
         base = RevisionBase(int(numbered.value), numbered.mod_revision)
     except ValueError:

@@ -70,7 +70,7 @@ class WatchFeed:
         self._base = base
         self._target = target
         self._stream: tuple[GrpcConnection, GrpcCall] | None = None
-        self._asked = 0.0
+        self._progress_time = 0.0
         self._has_progress = False
         self._loop = asyncio.get_running_loop()
         self.error = "the watch has not begun"
@@ -111,8 +111,8 @@ class WatchFeed:
     def ask_progress(self) -> None:
         """Have etcd say how far the watch has come, unless it was just asked or shows every revision anyway."""
         now = self._loop.time()
-        if self._has_progress and self._stream is not None and now - self._asked >= PROGRESS_SECONDS:
-            self._asked = now
+        if self._has_progress and self._stream is not None and now - self._progress_time >= PROGRESS_SECONDS:
+            self._progress_time = now
             connection, call = self._stream
             connection.send(call, wire.PROGRESS_REQUEST)
 

@@ -26,7 +26,7 @@ async def read_range(
     etcd collects the next page while this process decodes the last one. Pages grow up to `largest_page`, unless that
     would be more bytes than etcd should hold, judged by the last page.
     """
-    found: list[wire.KeyValue] = []
+    pairs: list[wire.KeyValue] = []
     page = _PAGE
 
     def ask(key: bytes, known: int) -> asyncio.Task[bytes]:
@@ -43,15 +43,15 @@ async def read_range(
             page = max(1, min(2 * page, largest_page, _PAGE_BYTES * len(packed) // max(1, len(message))))
             revision = revision or answer.revision
             total = total or answer.total
-            known = len(found) + len(packed)
+            known = len(pairs) + len(packed)
             is_last = not answer.has_more or (limit and known >= limit)
             if not is_last:
                 pending = ask(wire.key_value(packed[-1]).key + b"\0", known)
                 await asyncio.sleep(0)  # The call starts now, and is sent at the end of this turn of the loop.
                 await asyncio.sleep(0)
-            found.extend(map(wire.key_value, packed))
+            pairs.extend(map(wire.key_value, packed))
             if is_last:
-                return wire.RangeAnswer(revision, answer.term, found, answer.has_more, total)
+                return wire.RangeAnswer(revision, answer.term, pairs, answer.has_more, total)
     finally:
         pending.cancel()
 

@@ -33,7 +33,7 @@ async def read_etcd(settings: EtcdSettings, *, prefix: str) -> StoreSnapshot:
         raise unreachable(client, error) from error
     finally:
         client.close()
-    return StoreSnapshot(answer.revision + offset, [_record(pair, settings.root, offset) for pair in answer.found])
+    return StoreSnapshot(answer.revision + offset, [_record(pair, settings.root, offset) for pair in answer.pairs])
 
 
 async def restore_etcd(
@@ -68,6 +68,6 @@ async def restore_etcd(
         await store.close()
 
 
-def _record(found: wire.KeyValue, root: str, offset: int) -> Record:
-    key = found.key.decode()[len(root) :]
-    return Record(key, found.value, found.mod_revision + offset, found.create_revision + offset)
+def _record(pair: wire.KeyValue, root: str, offset: int) -> Record:
+    key = pair.key.decode()[len(root) :]
+    return Record(key, pair.value, pair.mod_revision + offset, pair.create_revision + offset)

@@ -201,7 +201,7 @@ class EtcdStore(ViewedStore):
         base = state.base
         if base is None:
             there = await read_range(self._client, *self._keys, limit=1)
-            base = await move_base(self._client, self._base_key, there.revision if there.found else 0, None)
+            base = await move_base(self._client, self._base_key, there.revision if there.pairs else 0, None)
         last = self._identity.last_revision
         if last and state.revision + base.offset < last:
             base = await self._move_above(last, state.revision, base)
@@ -223,7 +223,7 @@ class EtcdStore(ViewedStore):
         answer = await read_range(self._client, *self._keys, largest_page=LARGE_PAGE)
         offset, cut = self._base.offset, len(self._root)
         records: dict[str, Record] = {}
-        for name, created, modified, value in answer.found:  # As `_record`, without its calls for each of many.
+        for name, created, modified, value in answer.pairs:  # As `_record`, without its calls for each of many.
             key = name.decode("utf-8", "surrogateescape")[cut:]
             records[key] = Record(key, value, modified + offset, created + offset)
         revision = answer.revision + offset
@@ -457,9 +457,9 @@ class EtcdStore(ViewedStore):
             raise Conflict(key, expected=expected, current=current)
         return theirs
 
-    def _record(self, found: wire.KeyValue) -> Record:
+    def _record(self, pair: wire.KeyValue) -> Record:
         offset = self._base.offset
-        return Record(self._key(found.key), found.value, found.mod_revision + offset, found.create_revision + offset)
+        return Record(self._key(pair.key), pair.value, pair.mod_revision + offset, pair.create_revision + offset)
 
     async def _past_page(self, prefix: str, start: str, limit: int, revision: int) -> RecordPage:
         first, end = wire.prefix_range((self._root + prefix).encode())
@@ -469,7 +469,7 @@ class EtcdStore(ViewedStore):
             answer = await read_range(self._client, first, end, limit=limit, revision=theirs)
         except EtcdError as error:
             raise self._refused(error, revision) from error
-        records = [self._record(pair) for pair in answer.found]
+        records = [self._record(pair) for pair in answer.pairs]
         remaining = answer.total - len(records)
         return RecordPage(records, revision, remaining > 0, remaining)
 

@@ -76,7 +76,7 @@ class RangeAnswer(NamedTuple):
 
     revision: int
     term: int
-    found: list[KeyValue]
+    pairs: list[KeyValue]
     has_more: bool
     total: int
 
@@ -288,7 +288,7 @@ def key_value(data: bytes) -> KeyValue:
 def range_answer(data: bytes) -> RangeAnswer:
     """Decode a RangeResponse."""
     answer, packed = split_range_answer(data)
-    answer.found.extend(map(key_value, packed))
+    answer.pairs.extend(map(key_value, packed))
     return answer
 
 
@@ -306,8 +306,8 @@ def txn_answer(data: bytes) -> TxnAnswer:
     succeeded = bool(fields.get(2))
     current = None
     if not succeeded and (answers := fields.get(3)):
-        found = decode(decode(answers[0]).get(1, b""), _SECOND).get(2)
-        current = key_value(found[0]) if found else None
+        pairs = decode(decode(answers[0]).get(1, b""), _SECOND).get(2)
+        current = key_value(pairs[0]) if pairs else None
     return TxnAnswer(succeeded, revision_of(fields), current)
 
 

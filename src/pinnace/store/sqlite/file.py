@@ -76,7 +76,7 @@ def load(path: Path, *, acknowledged: int) -> Contents:
                 "put the file back, or move both away to start anew"
             )
         if acknowledged:
-            raise LostWrites(path, found=0, acknowledged=acknowledged, reason=f"{path.name} is missing or empty")
+            raise LostWrites(path, reached=0, acknowledged=acknowledged, reason=f"{path.name} is missing or empty")
         create_file(path)
     _check_header(path)
     has_wal = _has_wal(path)
@@ -84,7 +84,7 @@ def load(path: Path, *, acknowledged: int) -> Contents:
     if contents.revision < acknowledged:
         wal = beside(path, "-wal").name
         reason = f"{wal} is damaged or incomplete" if has_wal else f"{wal} is missing, or {path.name} is an older copy"
-        raise LostWrites(path, found=contents.revision, acknowledged=acknowledged, reason=reason)
+        raise LostWrites(path, reached=contents.revision, acknowledged=acknowledged, reason=reason)
     return contents
 
 
@@ -219,9 +219,9 @@ def _with_connection(address: str, read: Callable[[apsw.Connection], T]) -> T:
 
 def check_pages(connection: apsw.Connection) -> None:
     """Raise Damaged if the pages of a file do not fit together."""
-    found = connection.execute("PRAGMA quick_check(1)").get
-    if found != "ok":
-        raise Damaged(str(found).replace("\n", " "))
+    outcome = connection.execute("PRAGMA quick_check(1)").get
+    if outcome != "ok":
+        raise Damaged(str(outcome).replace("\n", " "))
 
 
 def check_and_read(connection: apsw.Connection) -> Contents:

@@ -94,8 +94,8 @@ class SqliteHistory:
             rows = connection.execute(_REPLACED, (revision, now, max(prefix, start), end_of(prefix)))
             past.update(cast(Iterator[tuple[str, int | None]], rows))
             keys, remaining = cut(sorted(key for key, held in past.items() if held is not None), limit)
-            found = [_fetch(connection, key, past[key]) for key in keys]
-        return RecordPage(found, revision, remaining > 0, remaining)
+            fetched = [_fetch(connection, key, past[key]) for key in keys]
+        return RecordPage(fetched, revision, remaining > 0, remaining)
 
     @contextmanager
     def _snapshot(self, since: int) -> Iterator[apsw.Connection]:

@@ -173,8 +173,8 @@ class ControlApi:
         """Apply the fields in this order: paused, now, advance."""
         unknown = sorted(set(call.body) - {"paused", "now", "advance"})
         if unknown or not call.body:
-            found = ", ".join(unknown) or "none"
-            raise errors.BadRequest(f"the clock has the fields advance, now and paused, found {found}")
+            listed = ", ".join(unknown) or "none"
+            raise errors.BadRequest(f"the clock has the fields advance, now and paused, found {listed}")
         clock, paused = self._controlled.clock, call.body.get("paused")
         seconds, moment = _number(call.body, "advance", 0.0), _moment(call.body)
         if not isinstance(paused, bool | None):

@@ -43,7 +43,7 @@ class ProgramReplica:
     wire: Wire
     directory: Path
     process: asyncio.subprocess.Process | None = None
-    has_called: asyncio.Event = field(default_factory=asyncio.Event)
+    called_event: asyncio.Event = field(default_factory=asyncio.Event)
     restarts: int = 0
     _tasks: Tasks = field(default_factory=Tasks)
     _is_ended: bool = False
@@ -55,9 +55,9 @@ class ProgramReplica:
         """Start the process and wait for its first request. Raise ProgramFailed."""
         await self._spawn()
         keeping = self._tasks.start(self._keep())
-        calling = self._tasks.start(self.has_called.wait())
+        calling = self._tasks.start(self.called_event.wait())
         await asyncio.wait({keeping, calling}, timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        if not self.has_called.is_set():
+        if not self.called_event.is_set():
             self.launcher.check()
             raise ProgramFailed(
                 f"{self.launcher.title} has sent no request to the cluster of its KUBECONFIG in {START_SECONDS:g} s. "
@@ -139,16 +139,16 @@ class ProgramLauncher:
         """Start a replica and return it when it has sent its first request. Raise ProgramFailed."""
         directory = Path(self._directory.name) / agent.replace("/", "-")
         directory.mkdir()
-        called = asyncio.Event()
+        called_event = asyncio.Event()
         api = self._cluster.api_of(agent)
 
         def handle(request: Request, /) -> NowOrLater[Answer]:
-            called.set()
+            called_event.set()
             return api(request)
 
         wire = await self._cluster.open_socket(handle)
         kubeconfig.write(directory / "kubeconfig", wire.access)
-        replica = ProgramReplica(agent, self, wire, directory, has_called=called)
+        replica = ProgramReplica(agent, self, wire, directory, called_event=called_event)
         self._replicas.append(replica)
         await replica.start()
         self._writes = -1

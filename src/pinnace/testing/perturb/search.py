@@ -139,11 +139,11 @@ def _points(expected: RunOutcome, kinds: Sequence[DisturbanceKind]) -> Iterator[
                 yield Disturbance(point, kind)
 
 
-def _differences(expected: RunOutcome, found: RunOutcome) -> list[str]:
-    if not found.has_verdict:
+def _differences(expected: RunOutcome, actual: RunOutcome) -> list[str]:
+    if not actual.has_verdict:
         return []
-    differences = compare(expected.state, found.state)
-    return [*([found.error] if found.error else []), *differences]
+    differences = compare(expected.state, actual.state)
+    return [*([actual.error] if actual.error else []), *differences]
 
 
 def _finding(scenario: Scenario, disturbance: Disturbance, differences: list[str], outcome: RunOutcome) -> TimingBug:

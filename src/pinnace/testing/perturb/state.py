@@ -116,11 +116,11 @@ def _normalize(value: Any, names: dict[str, str], place: str, path: str, ignore:
     return value
 
 
-def compare(expected: State, found: State) -> list[str]:
+def compare(expected: State, other: State) -> list[str]:
     """Return the differences, a line each; none if the states are the same."""
     lines = []
-    for place in sorted(set(expected) | set(found)):
-        before, after = expected.get(place, []), found.get(place, [])
+    for place in sorted(set(expected) | set(other)):
+        before, after = expected.get(place, []), other.get(place, [])
         if before == after:
             continue
         if len(before) != len(after):

@@ -79,8 +79,8 @@ async def test_a_pod_with_an_apparmor_profile_is_rejected_without_apparmor(node:
 )
 def test_apparmor_profiles_are_checked_at_admission(profile: Object, loaded: set[str] | None, message: str) -> None:
     pod = {"spec": {"containers": [{"name": "main", "securityContext": {"appArmorProfile": profile}}]}}
-    found = check_apparmor(cast(Pod, pod), loaded)
-    assert (found.message if found is not None else "") == message
+    result = check_apparmor(cast(Pod, pod), loaded)
+    assert (result.message if result is not None else "") == message
 
 
 @pytest.mark.parametrize("place", ["pod", "container", "init container"])
@@ -92,7 +92,7 @@ def test_selinux_options_are_refused_where_they_would_count(place: str) -> None:
     spec["initContainers"] = [plain | (context if place == "init container" else {})]
     pod = cast(Pod, {"spec": spec})
     assert check_selinux(pod, is_enabled=False) is None
-    found = check_selinux(pod, is_enabled=True)
-    assert found is not None
-    assert found.message == "Cannot enforce SELinux: this node sets no SELinux labels"
+    result = check_selinux(pod, is_enabled=True)
+    assert result is not None
+    assert result.message == "Cannot enforce SELinux: this node sets no SELinux labels"
     assert check_selinux(cast(Pod, {"spec": {"containers": [plain]}}), is_enabled=True) is None

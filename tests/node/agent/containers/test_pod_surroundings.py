@@ -117,9 +117,9 @@ def places(tmp_path: Path) -> Path:
 )
 def test_a_host_path_is_of_its_type(places: Path, type_: str, good: str, bad: str) -> None:
     if good:
-        found = check_host_path("volume", {"path": str(places / good), "type": type_})
-        assert found == str(places / good)
-        assert Path(found).exists()
+        result = check_host_path("volume", {"path": str(places / good), "type": type_})
+        assert result == str(places / good)
+        assert Path(result).exists()
     if bad:
         with pytest.raises(MountFailed, match="hostPath type check failed"):
             check_host_path("volume", {"path": str(places / bad), "type": type_})

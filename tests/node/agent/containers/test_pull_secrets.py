@@ -18,8 +18,8 @@ from pinnace.model.objects import Object
 
 def _waiting(pod: Object) -> Object:
     statuses = (pod.get("status") or {}).get("containerStatuses") or [{}]
-    found: Object = (statuses[0].get("state") or {}).get("waiting") or {}
-    return found
+    obj: Object = (statuses[0].get("state") or {}).get("waiting") or {}
+    return obj
 
 
 def _pull_secret(registry: str, password: str, name: str) -> Object:
@@ -56,8 +56,8 @@ async def test_an_image_is_pulled_with_the_secrets_of_the_pod(registry: LocalReg
     await create("without", [])
     await create("wrong", ["wrong", "missing"])
     for pod in ("without", "wrong"):
-        found = await node.until_pod(pod, lambda changed: _waiting(changed).get("reason") == "ImagePullBackOff")
-        assert "pull access denied, repository does not exist or may require" in _waiting(found)["message"]
+        obj = await node.until_pod(pod, lambda changed: _waiting(changed).get("reason") == "ImagePullBackOff")
+        assert "pull access denied, repository does not exist or may require" in _waiting(obj)["message"]
     await node.client.create(_pull_secret(registry.address, PASSWORD, "right"))
     await create("with", ["wrong", "right"])
     await node.until_phase("with", "Succeeded")

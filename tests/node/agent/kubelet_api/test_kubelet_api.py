@@ -45,9 +45,9 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PINNACE_NO_NODE", raising=False)
         server = ServerProcess.start(directory, *data, "--node", "--kubernetes-version", MINOR)
-    found = Kubectl(kubectl_binary(), server.await_kubeconfig(), directory, "default")
-    asked = [*command, "token", "create", "--print-join-command", "--kubeconfig", str(server.kubeconfig)]
-    join = subprocess.run(asked, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
+    result = Kubectl(kubectl_binary(), server.await_kubeconfig(), directory, "default")
+    arguments = [*command, "token", "create", "--print-join-command", "--kubeconfig", str(server.kubeconfig)]
+    join = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
     manifests = directory / "manifests"
     manifests.mkdir()
     (manifests / "static.yaml").write_text(_MANIFEST)
@@ -60,13 +60,13 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
             stderr=subprocess.STDOUT,
         )
     try:
-        until(lambda: {f"node/{OWN}", f"node/{JOINED}"} <= set(found("get nodes -o name").split()))
-        found("wait --for=condition=Ready --timeout=120s node --all")
+        until(lambda: {f"node/{OWN}", f"node/{JOINED}"} <= set(result("get nodes -o name").split()))
+        result("wait --for=condition=Ready --timeout=120s node --all")
         for name in (OWN, JOINED):
             bound = json.dumps({"spec": {"nodeName": name}})
-            found(f"run on-{name} --image=host --overrides={bound!r} -- sh -c 'echo started; sleep 1000'")
-        found(f"wait --for=condition=Ready --timeout=120s pod on-{OWN} on-{JOINED}")
-        yield found
+            result(f"run on-{name} --image=host --overrides={bound!r} -- sh -c 'echo started; sleep 1000'")
+        result(f"wait --for=condition=Ready --timeout=120s pod on-{OWN} on-{JOINED}")
+        yield result
     finally:
         node.terminate()
         node.wait(60)

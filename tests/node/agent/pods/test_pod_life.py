@@ -89,8 +89,8 @@ async def test_init_containers_end_one_after_the_other_before_the_others_start(m
     for name in ("first", "second"):
 
         async def is_running(name: str = name) -> bool:
-            found = await memory_node.runtime.containers()
-            return any(status.config.name == name and status.state is ContainerState.RUNNING for status in found)
+            result = await memory_node.runtime.containers()
+            return any(status.config.name == name and status.state is ContainerState.RUNNING for status in result)
 
         await memory_node.until(is_running)
         pod = await memory_node.until_pod("web", waits_for("PodInitializing"))

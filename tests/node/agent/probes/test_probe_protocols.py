@@ -105,8 +105,8 @@ async def test_a_grpc_probe_uses_tls_if_it_says_so_and_verifies_no_certificate(t
         for mode, is_healthy in (("TLS", True), ("Plaintext", False)):
             for service in ("good", "bad"):
                 probe: Probe = {"grpc": {"port": port, "service": service, "mode": mode}}
-                found = await actions.run(probe, target, 10.0)
-                assert found.is_success is (is_healthy and service == "good"), found
+                result = await actions.run(probe, target, 10.0)
+                assert result.is_success is (is_healthy and service == "good"), result
 
 
 async def test_a_server_without_the_health_protocol_has_no_state(health_port: int) -> None:

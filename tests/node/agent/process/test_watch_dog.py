@@ -48,13 +48,13 @@ _SHADOW = "open({sentinel!r}, 'a').write({name!r} + '\\n')\nraise ImportError('a
 
 def processes_of(directory: Path) -> list[int]:
     """Return the agents whose state is below the directory."""
-    found = []
+    results = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
             words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
             if "--with-parent" in words and any(word.startswith(str(directory)) for word in words):
-                found.append(int(entry.name))
-    return found
+                results.append(int(entry.name))
+    return results
 
 
 @pytest.fixture
@@ -158,10 +158,10 @@ async def test_systemd_learns_that_the_loop_turns(tmp_path: Path) -> None:
         systemd.setblocking(False)
         telling = loop.create_task(notify_systemd({"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "10000"}))
         async with asyncio.timeout(60):
-            found = [await loop.sock_recv(systemd, 100) for _ in range(3)]
+            result = [await loop.sock_recv(systemd, 100) for _ in range(3)]
         telling.cancel()
         await asyncio.gather(telling, return_exceptions=True)
-    assert found == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+    assert result == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
 
 
 # The modules of the current directory

@@ -34,8 +34,8 @@ _THEN, _NOW = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
 
 
 async def ready_of(node: NodeUnderTest) -> Object:
-    found = await node.client.get_or_none("v1/Node", NODE)
-    conditions = ((found or {}).get("status") or {}).get("conditions") or []
+    obj = await node.client.get_or_none("v1/Node", NODE)
+    conditions = ((obj or {}).get("status") or {}).get("conditions") or []
     return next((condition for condition in conditions if condition["type"] == "Ready"), {})
 
 
@@ -66,8 +66,8 @@ async def forget(node: NodeUnderTest) -> None:
 
 
 async def taints_of(node: NodeUnderTest) -> list[str]:
-    found = await node.client.get("v1/Node", NODE)
-    return [taint["key"] for taint in found["spec"].get("taints") or ()]
+    obj = await node.client.get("v1/Node", NODE)
+    return [taint["key"] for taint in obj["spec"].get("taints") or ()]
 
 
 async def test_a_node_that_was_silent_is_ready_again_and_loses_its_taints(memory_node: NodeInMemory) -> None:
@@ -86,8 +86,8 @@ async def test_a_node_that_was_silent_is_ready_again_and_loses_its_taints(memory
     ready = await until_ready(memory_node, lambda ready: ready["status"] == "True")
     assert (ready["reason"], ready["message"]) == ("KubeletReady", "kubelet is posting ready status")
     await memory_node.until(is_free)
-    found = await memory_node.client.get("v1/Node", NODE)
-    assert {condition["type"]: condition["status"] for condition in found["status"]["conditions"]} == {
+    obj = await memory_node.client.get("v1/Node", NODE)
+    assert {condition["type"]: condition["status"] for condition in obj["status"]["conditions"]} == {
         "MemoryPressure": "False",
         "DiskPressure": "False",
         "PIDPressure": "False",
@@ -114,8 +114,8 @@ async def test_a_jump_of_the_clock_leaves_the_node_ready(memory_node: NodeInMemo
 
     async def is_renewed() -> bool:
         await memory_node.clock.advance(RENEW_SECONDS)
-        found = await memory_node.client.get("coordination.k8s.io/v1/Lease", NODE, namespace="kube-node-lease")
-        return bool(found["spec"]["renewTime"] != lease["spec"]["renewTime"])
+        obj = await memory_node.client.get("coordination.k8s.io/v1/Lease", NODE, namespace="kube-node-lease")
+        return bool(obj["spec"]["renewTime"] != lease["spec"]["renewTime"])
 
     await memory_node.until(is_renewed)
     assert (await ready_of(memory_node))["status"] == "True"

@@ -33,10 +33,10 @@ class Authority:
 
     def status(self, request: Object) -> Object:
         """Return the status with which a signer issues the certificate."""
-        asked = x509.load_der_x509_csr(base64.b64decode(request["spec"]["stubPKCS10Request"]))
-        assert asked.is_signature_valid
+        requested = x509.load_der_x509_csr(base64.b64decode(request["spec"]["stubPKCS10Request"]))
+        assert requested.is_signature_valid
         begin = self.begin()
-        chain = self._sign(x509.Name([]), asked.public_key())
+        chain = self._sign(x509.Name([]), requested.public_key())
         return {
             "conditions": [_condition("Issued")],
             "certificateChain": f"said before\n{chain}said after\n",
@@ -102,14 +102,14 @@ async def _until_file(node: NodeInMemory, name: str, path: str, condition: Calla
 
 async def _until_request(node: NodeInMemory | RealNode, *, known: int = 0) -> Object:
     """Wait for the request after `known` others, and return it."""
-    found: list[Object] = []
+    results: list[Object] = []
 
     async def is_there() -> bool:
-        found[:] = await node.client.list(REQUEST, namespace="default")
-        return len(found) > known
+        results[:] = await node.client.list(REQUEST, namespace="default")
+        return len(results) > known
 
     await node.until(is_there)
-    return next(request for request in found if not request["status"].get("conditions"))
+    return next(request for request in results if not request["status"].get("conditions"))
 
 
 async def _decide(node: NodeInMemory | RealNode, request: Object, status: Object) -> None:
@@ -320,8 +320,8 @@ async def test_containers_read_their_key_and_others_do_not(node: RealNode) -> No
     assert len(_ders(await node.read("web", "/v/ca.pem"))) == 1
     pod = await node.client.get("v1/Pod", "web", namespace="default")
     container = pod["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
-    shown = await node.runtime.exec_sync(container, ["stat", "-L", "-c", "%a", "/v/bundle"], timeout=60)
-    assert shown.output.decode().strip() in ("600", "640")
+    output = await node.runtime.exec_sync(container, ["stat", "-L", "-c", "%a", "/v/bundle"], timeout=60)
+    assert output.output.decode().strip() in ("600", "640")
 
 
 def _count(node: NodeInMemory, state: str) -> float:

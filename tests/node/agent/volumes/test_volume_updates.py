@@ -63,7 +63,7 @@ async def test_changes_of_config_maps_and_secrets_reach_a_running_pod(node: Real
         "/all/key": "second",
         "/later/x": "here",
     }.items():
-        await node.until_file("reader", path, lambda found, text=text: found == text)  # type: ignore[misc]
+        await node.until_file("reader", path, lambda actual, text=text: actual == text)  # type: ignore[misc]
     assert "No such file" in await node.read("reader", "/config/size")
     # As in Kubernetes: variables and sub-paths keep the values of the start.
     assert await node.read("reader", "/fixed") == "blue"

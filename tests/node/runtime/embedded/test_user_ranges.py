@@ -36,8 +36,8 @@ async def _first_ids(node: Pods) -> list[int]:
     """Start three pods, and return the ids of this machine that are root in them."""
     node.host_users = None
     sandboxes = [await node.sandbox(name=f"pod-{number}") for number in range(3)]
-    shown = [await node.output("cat /proc/self/uid_map", sandbox) for sandbox in sandboxes]
-    return [int(line.split()[1]) for line in shown]
+    output = [await node.output("cat /proc/self/uid_map", sandbox) for sandbox in sandboxes]
+    return [int(line.split()[1]) for line in output]
 
 
 def _ranges(top: Path, node: str, **taken: int) -> UserRanges:

@@ -82,8 +82,8 @@ async def add_nodes(cluster: Cluster, path: Path, *stages: Object) -> None:
 
 
 async def phase(cluster: Cluster, name: str = "web") -> str:
-    found = await cluster.client.get_or_none("v1/Pod", name)
-    return found["status"]["phase"] if found is not None else "gone"
+    obj = await cluster.client.get_or_none("v1/Pod", name)
+    return obj["status"]["phase"] if obj is not None else "gone"
 
 
 async def test_pods_go_through_the_stages_of_a_file(cluster: Cluster, path: Path) -> None:
@@ -170,9 +170,9 @@ async def test_steps_record_events_and_change_finalizers(cluster: Cluster, path:
     await add_nodes(cluster, path, stage("starts", LIVES, PENDING, steps=steps), frees, DELETE)
     await cluster.client.create(pod("web"))
     await cluster.settle()
-    found = await cluster.client.get("v1/Pod", "web")
-    assert found["metadata"]["finalizers"] == ["example.com/hold"]
-    assert found["status"]["phase"] == "Running"
+    obj = await cluster.client.get("v1/Pod", "web")
+    assert obj["metadata"]["finalizers"] == ["example.com/hold"]
+    assert obj["status"]["phase"] == "Running"
     events = await cluster.client.list("v1/Event", namespace="default", fields="involvedObject.kind=Pod")
     assert "Created" in {event["reason"] for event in events}
     await cluster.client.delete("v1/Pod", "web")

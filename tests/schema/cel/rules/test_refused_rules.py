@@ -18,8 +18,8 @@ HUGE = "Forbidden: estimated rule cost exceeds budget by factor of more than 100
 
 
 def errors_of(spec: dict[str, Any]) -> list[tuple[str, str]]:
-    found = validate_rule(Schema({"type": "object", "properties": {"spec": spec}}), PATH)
-    return [(err.field.removeprefix(f"{PATH}.properties[spec]"), err.message) for err in found]
+    errs = validate_rule(Schema({"type": "object", "properties": {"spec": spec}}), PATH)
+    return [(err.field.removeprefix(f"{PATH}.properties[spec]"), err.message) for err in errs]
 
 
 def ruled(schema: dict[str, Any], rule: str, **words: Any) -> dict[str, Any]:
@@ -28,15 +28,15 @@ def ruled(schema: dict[str, Any], rule: str, **words: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["rule"])
 def test_a_rule_is_accepted_or_refused_as_kubernetes_does(case: dict[str, Any]) -> None:
-    found = errors_of(ruled(RULES_SCHEMA, case["rule"]))
-    shown = [message.partition("}: ")[2] if message.startswith("Invalid value: {") else message for _, message in found]
-    assert shown == case["errors"]
+    errs = errors_of(ruled(RULES_SCHEMA, case["rule"]))
+    view = [message.partition("}: ")[2] if message.startswith("Invalid value: {") else message for _, message in errs]
+    assert view == case["errors"]
 
 
 def test_an_error_shows_the_whole_rule() -> None:
-    (found,) = errors_of(ruled(RULES_SCHEMA, "self.foo < 1", message="m"))
-    assert found[0] == ".x-kubernetes-validations[0].rule"
-    assert found[1] == (
+    (errs,) = errors_of(ruled(RULES_SCHEMA, "self.foo < 1", message="m"))
+    assert errs[0] == ".x-kubernetes-validations[0].rule"
+    assert errs[1] == (
         'Invalid value: {"Rule":"self.foo \\u003c 1","Message":"m","MessageExpression":"","Reason":null,"FieldPath":"",'
         "\"OptionalOldSelf\":null}: compilation failed: ERROR: <input>:1:5: undefined field 'foo'\n"
         " | self.foo < 1\n | ....^"
@@ -63,15 +63,15 @@ KEYED = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a"]}
     ids=["cheap", "pattern per item", "few items", "search per value", "short comparison"],
 )
 def test_rules_of_items_cost_as_often_as_there_can_be_items(spec: dict[str, Any], err: str) -> None:
-    found = errors_of(spec)
-    assert (found[0][1].partition(" (try")[0] if found else "") == err
+    errs = errors_of(spec)
+    assert (errs[0][1].partition(" (try")[0] if errs else "") == err
 
 
 def test_old_values_can_be_compared_only_where_items_have_keys() -> None:
     rule = "self.n == oldSelf.n"
     assert errors_of({"type": "array", **KEYED, "items": ruled(ITEM, rule)}) == []
-    (found,) = errors_of({"type": "array", "items": ruled(ITEM, rule)})
-    assert found[1].endswith(
+    (errs,) = errors_of({"type": "array", "items": ruled(ITEM, rule)})
+    assert errs[1].endswith(
         f"oldSelf cannot be used on the uncorrelatable portion of the schema within {PATH}.properties[spec]"
     )
 
@@ -86,25 +86,25 @@ def test_old_values_can_be_compared_only_where_items_have_keys() -> None:
     ids=["type of message", "fault in message", "optional old that is not used"],
 )
 def test_message_and_field_path_of_a_rule_are_checked_too(words: dict[str, Any], err: str) -> None:
-    (found,) = errors_of(ruled(ITEM, "self.n > 0", **words))
-    assert err in found[1]
+    (errs,) = errors_of(ruled(ITEM, "self.n > 0", **words))
+    assert err in errs[1]
 
 
 def test_an_optional_old_value_has_another_type() -> None:
     assert errors_of(ruled(ITEM, "!oldSelf.hasValue() || oldSelf.value().n < self.n", optionalOldSelf=True)) == []
-    found = errors_of(ruled(ITEM, "oldSelf.n == self.n", optionalOldSelf=True))[0]
-    assert "found no matching overload for '_==_' applied to '(optional_type(int), int)'" in found[1]
+    errs = errors_of(ruled(ITEM, "oldSelf.n == self.n", optionalOldSelf=True))[0]
+    assert "found no matching overload for '_==_' applied to '(optional_type(int), int)'" in errs[1]
 
 
 def test_a_whole_schema_may_not_cost_too_much_either() -> None:
     expensive = ruled({"type": "string", "maxLength": 100_000}, "self.matches('^[a-z]{3}$')")
     spec = {"type": "object", "properties": {f"f{number}": expensive for number in range(2000)}}
-    found = errors_of(spec)
-    assert found[-1][1].startswith(
+    errs = errors_of(spec)
+    assert errs[-1][1].startswith(
         "Forbidden: x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget"
     )
 
 
 def test_values_cel_cannot_see_have_no_rules() -> None:
-    (found,) = errors_of(ruled({"x-kubernetes-preserve-unknown-fields": True}, "self.x == 1"))
-    assert "unable to convert structural schema to CEL declarations" in found[1]
+    (errs,) = errors_of(ruled({"x-kubernetes-preserve-unknown-fields": True}, "self.x == 1"))
+    assert "unable to convert structural schema to CEL declarations" in errs[1]

@@ -102,9 +102,9 @@ GOOD: dict[str, Any] = {
 
 
 def rules(schema: dict[str, Any], *, is_root: bool = False) -> CelRules:
-    found = rules_of(Schema(schema), is_root=is_root)
-    assert found is not None
-    return found
+    result = rules_of(Schema(schema), is_root=is_root)
+    assert result is not None
+    return result
 
 
 RULES = rules(ROOT, is_root=True)

@@ -145,10 +145,10 @@ class NodeRestriction:
             raise review.forbidden(why)
         if owner.get("blockOwnerDeletion"):
             raise review.forbidden(f'node "{node}" must not set blockOwnerDeletion on an owner reference')
-        found = self._nodes.get(node)
-        if found is None:
+        known = self._nodes.get(node)
+        if known is None:
             raise errors.NotFound(group="", plural="nodes", name=node)
-        uid = found["metadata"].get("uid", "")
+        uid = known["metadata"].get("uid", "")
         if owner.get("uid") != uid:
             raise review.forbidden(f"node {node} UID mismatch: expected {owner.get('uid', '')} got {uid}")
         if needed := reference_of(pod.get("spec") or NOTHING):

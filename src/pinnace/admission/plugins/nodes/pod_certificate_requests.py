@@ -46,12 +46,12 @@ class PodCertificateRequests:
         if name != node:
             why = f'PodCertificateRequest.Spec.NodeName="{name}", which is not the requesting node "{node}"'
             raise review.forbidden(why)
-        found = self._nodes.get(name)
-        if found is None:
+        known = self._nodes.get(name)
+        if known is None:
             raise _missing("node", name, f'node "{name}"')
-        if uid != _uid_of(found):
+        if uid != _uid_of(known):
             named = f'PodCertificateRequest for pod "{_pod_key(review, spec)}" names node UID "{uid}"'
-            raise errors.UnknownError(f'{named}, inconsistent with the running node ("{_uid_of(found)}")')
+            raise errors.UnknownError(f'{named}, inconsistent with the running node ("{_uid_of(known)}")')
 
     def _check_pod(self, review: Review, spec: PodCertificateRequestSpec) -> Pod:
         key, uid = _pod_key(review, spec), spec.get("podUID", "")

@@ -86,16 +86,16 @@ class TokenAudiences:
         if claim is None:
             raise _Missing(f'persistentvolumeclaim "{name}" not found')
         bound = (claim.get("spec") or {}).get("volumeName", "")
-        found = self._volumes.get(bound)
-        if found is None:
+        volume = self._volumes.get(bound)
+        if volume is None:
             raise _Missing(f'persistentvolume "{bound}" not found')
-        return _driver_in(found.get("spec") or {})
+        return _driver_in(volume.get("spec") or {})
 
     def _requested_by(self, driver: str) -> Iterator[str]:
-        found = self._drivers.get(driver)
-        if found is None:
+        declared = self._drivers.get(driver)
+        if declared is None:
             raise _Missing(f'csidriver.storage.k8s.io "{driver}" not found')
-        return (request.get("audience", "") for request in (found.get("spec") or {}).get("tokenRequests") or ())
+        return (request.get("audience", "") for request in (declared.get("spec") or {}).get("tokenRequests") or ())
 
 
 def _projected_audiences(volume: Volume) -> Iterator[str]:

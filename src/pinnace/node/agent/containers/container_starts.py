@@ -114,12 +114,12 @@ class ContainerStarter:
     async def _volume_images(self, pod: Pod, record: PodRecord, container: Container) -> dict[str, str]:
         """Pull the images of the image volumes that a container mounts, and return their ids by volume."""
         assert record.volumes is not None
-        found = {}
+        images = {}
         for mount in container.get("volumeMounts") or ():
             stated = record.volumes.images.get(mount["name"])
             if stated is not None and stated.get("reference"):
-                found[mount["name"]] = (await self._pull(pod, stated["reference"], stated.get("pullPolicy"))).id
-        return found
+                images[mount["name"]] = (await self._pull(pod, stated["reference"], stated.get("pullPolicy"))).id
+        return images
 
     async def _pull(self, pod: Pod, name: str, policy: str | None) -> Image:
         """Return an image, with Events about its way. Raise ImageFailure."""
@@ -145,10 +145,10 @@ class ContainerStarter:
         wanted = cast(EphemeralContainer, container).get("targetContainerName")
         if not wanted:
             return ""
-        found = [
+        instances = [
             candidate for candidate in await self._runtime.containers(sandbox.id) if candidate.config.name == wanted
         ]
-        latest = max(found, key=lambda candidate: candidate.config.attempt, default=None)
+        latest = max(instances, key=lambda candidate: candidate.config.attempt, default=None)
         return latest.id if latest is not None and latest.state is ContainerState.RUNNING else ""
 
     async def _run_post_start(self, pod: Pod, sandbox: SandboxStatus, container: Container, made: str) -> None:

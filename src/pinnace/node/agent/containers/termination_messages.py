@@ -25,12 +25,12 @@ def read_message(directory: Path, container: Container, ended: ContainerStatus) 
     """Return the message of a container that has ended; empty if it has left none."""
     try:
         with open_regular(directory, f"containers/{container['name']}/message-{ended.config.attempt}") as file:
-            found = file.read(_MOST_BYTES).decode(errors="replace")
+            message = file.read(_MOST_BYTES).decode(errors="replace")
     except OSError:
-        found = ""
-    if not found and ended.exit_code != 0 and container.get("terminationMessagePolicy") == "FallbackToLogsOnError":
-        found = _tail(Path(ended.log_file))
-    return found
+        message = ""
+    if not message and ended.exit_code != 0 and container.get("terminationMessagePolicy") == "FallbackToLogsOnError":
+        message = _tail(Path(ended.log_file))
+    return message
 
 
 def _tail(log: Path) -> str:

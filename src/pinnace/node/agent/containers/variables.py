@@ -51,15 +51,15 @@ async def environment_of(
         if "valueFrom" in variable:
             origin = variable["valueFrom"]
             if "fileKeyRef" in origin:
-                found = await files.value(origin["fileKeyRef"])
+                value = await files.value(origin["fileKeyRef"])
             else:
-                found = await _value_from(origin, container, facts, source)
-            if found is None:
+                value = await _value_from(origin, container, facts, source)
+            if value is None:
                 continue
         else:
-            found = expand(variable.get("value", ""), values)
-        values[variable["name"]] = found
-        size = _add_size(size, found)
+            value = expand(variable.get("value", ""), values)
+        values[variable["name"]] = value
+        size = _add_size(size, value)
     return list(values.items())
 
 
@@ -88,11 +88,11 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 
 def expand_all(texts: Sequence[str], values: Mapping[str, str]) -> list[str]:
     """Expand the words of a command. Raise ConfigRefused if there is more than Linux would take."""
-    found, size = list[str](), 0
+    texts_expanded, size = list[str](), 0
     for text in texts:
-        found.append(expand(text, values))
-        size = _add_size(size, found[-1])
-    return found
+        texts_expanded.append(expand(text, values))
+        size = _add_size(size, texts_expanded[-1])
+    return texts_expanded
 
 
 def service_variables(services: Sequence[Service], pod: Pod) -> dict[str, str]:
@@ -121,14 +121,14 @@ def service_variables(services: Sequence[Service], pod: Pod) -> dict[str, str]:
 
 
 async def _all_of(source: ConfigSource, namespace: str, entry: EnvFromSource) -> dict[str, str]:
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     if "configMapRef" in entry:
         config_map = entry["configMapRef"]
-        found |= _texts(config_map, await source.config_map(namespace, config_map.get("name", "")), "configmap")
+        texts |= _texts(config_map, await source.config_map(namespace, config_map.get("name", "")), "configmap")
     if "secretRef" in entry:
         secret = entry["secretRef"]
-        found |= _texts(secret, await source.secret(namespace, secret.get("name", "")), "secret")
-    return found
+        texts |= _texts(secret, await source.secret(namespace, secret.get("name", "")), "secret")
+    return texts
 
 
 def _texts(

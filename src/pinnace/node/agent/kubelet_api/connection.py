@@ -47,16 +47,16 @@ class AgentConnection:
             raise errors.InternalError(f"error attaching to container: {error}") from error
 
     async def logs(self, pod: PodAddress, container: str, options: ContainerLogOptions) -> AsyncIterator[bytes]:
-        found = await self._containers(pod, container)
+        instances = await self._containers(pod, container)
         if options.previous:
-            found = found[:-1]
-        if not found and options.previous:
+            instances = instances[:-1]
+        if not instances and options.previous:
             raise errors.BadRequest(f'previous terminated container "{container}" in pod "{pod.name}" not found')
-        if not found or not Path(found[-1].log_file).exists():
+        if not instances or not Path(instances[-1].log_file).exists():
             raise errors.BadRequest(
                 f'container "{container}" in pod "{pod.name}" is waiting to start: ContainerCreating'
             )
-        chosen = found[-1]
+        chosen = instances[-1]
 
         async def is_running() -> bool:
             try:
@@ -87,13 +87,13 @@ class AgentConnection:
         raise errors.InternalError(f"container {container} of pod {pod.name} is not running")
 
     async def _containers(self, pod: PodAddress, name: str) -> list[ContainerStatus]:
-        found = []
+        instances = []
         for sandbox in await self._runtime.sandboxes(pod.namespace, pod.name):
             if pod.uid in ("", sandbox.config.uid):
-                found += [
+                instances += [
                     instance for instance in await self._runtime.containers(sandbox.id) if instance.config.name == name
                 ]
-        return sorted(found, key=lambda instance: instance.config.attempt)
+        return sorted(instances, key=lambda instance: instance.config.attempt)
 
     async def _sandbox(self, pod: PodAddress) -> SandboxStatus:
         for sandbox in await self._runtime.sandboxes(pod.namespace, pod.name):

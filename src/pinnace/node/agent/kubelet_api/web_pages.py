@@ -223,11 +223,11 @@ def _add_storage(pod: Object, used: PodStorage, disk: Object) -> None:
 
 def _sum(containers: Sequence[Object], kind: str, now: str) -> Object:
     names = ("usageNanoCores", "usageCoreNanoSeconds", "usageBytes", "workingSetBytes")
-    found = [container[kind] for container in containers]
+    amounts_of_containers = [container[kind] for container in containers]
     sums = {
-        name: sum(amounts.get(name, 0) for amounts in found)
+        name: sum(amounts.get(name, 0) for amounts in amounts_of_containers)
         for name in names
-        if any(name in amounts for amounts in found)
+        if any(name in amounts for amounts in amounts_of_containers)
     }
     return {"time": now, **sums}
 

@@ -29,55 +29,55 @@ _HELP = {
 
 def render_resources(summary: Object) -> str:
     """Return the usage that metrics-server scrapes."""
-    found: _Families = {}
+    families: _Families = {}
     node = summary["node"]
-    _add(found, "node_cpu_usage_seconds_total", (), node["cpu"]["usageCoreNanoSeconds"] / 1e9)
-    _add(found, "node_memory_working_set_bytes", (), node["memory"]["workingSetBytes"])
+    _add(families, "node_cpu_usage_seconds_total", (), node["cpu"]["usageCoreNanoSeconds"] / 1e9)
+    _add(families, "node_memory_working_set_bytes", (), node["memory"]["workingSetBytes"])
     for pod in summary["pods"]:
         labels = _pod_labels(pod)
-        _add_usage(found, "pod", labels, pod)
+        _add_usage(families, "pod", labels, pod)
         for container in pod["containers"]:
             own = (("container", container["name"]), *labels)
-            _add_usage(found, "container", own, container)
-            _add(found, "container_start_time_seconds", own, _seconds(container["startTime"]))
-    _add(found, "resource_scrape_error", (), 0.0)
-    _add(found, "scrape_error", (), 0.0)
-    return "\n".join([*_lines(found), ""])
+            _add_usage(families, "container", own, container)
+            _add(families, "container_start_time_seconds", own, _seconds(container["startTime"]))
+    _add(families, "resource_scrape_error", (), 0.0)
+    _add(families, "scrape_error", (), 0.0)
+    return "\n".join([*_lines(families), ""])
 
 
 def render_cadvisor(summary: Object, cores: int) -> str:
     """Return the usage of containers with cAdvisor's names, as far as the runtime measures it."""
-    found: _Families = {}
+    families: _Families = {}
     node = summary["node"]
-    _add(found, "machine_cpu_cores", (), float(cores))
-    _add(found, "machine_memory_bytes", (), node["memory"]["availableBytes"] + node["memory"]["workingSetBytes"])
+    _add(families, "machine_cpu_cores", (), float(cores))
+    _add(families, "machine_memory_bytes", (), node["memory"]["availableBytes"] + node["memory"]["workingSetBytes"])
     for pod in summary["pods"]:
         for container in pod["containers"]:
             own = (("container", container["name"]), *_pod_labels(pod))
-            _add_usage(found, "container", own, container, cpu=(("cpu", "total"),))
+            _add_usage(families, "container", own, container, cpu=(("cpu", "total"),))
             if "usageBytes" in container["memory"]:
-                _add(found, "container_memory_usage_bytes", own, container["memory"]["usageBytes"])
+                _add(families, "container_memory_usage_bytes", own, container["memory"]["usageBytes"])
             if "rootfs" in container:
-                _add(found, "container_fs_usage_bytes", own, container["rootfs"]["usedBytes"])
-            _add(found, "container_start_time_seconds", own, _seconds(container["startTime"]))
-            _add(found, "container_last_seen", own, _seconds(container["cpu"]["time"]))
-    return "\n".join([*_lines(found), ""])
+                _add(families, "container_fs_usage_bytes", own, container["rootfs"]["usedBytes"])
+            _add(families, "container_start_time_seconds", own, _seconds(container["startTime"]))
+            _add(families, "container_last_seen", own, _seconds(container["cpu"]["time"]))
+    return "\n".join([*_lines(families), ""])
 
 
-def _add_usage(found: _Families, prefix: str, labels: Labels, stats: Object, cpu: Labels = ()) -> None:
+def _add_usage(families: _Families, prefix: str, labels: Labels, stats: Object, cpu: Labels = ()) -> None:
     """Add the CPU time and the working set, if the runtime measures them."""
     if "usageCoreNanoSeconds" in stats["cpu"]:
-        _add(found, f"{prefix}_cpu_usage_seconds_total", (*labels, *cpu), stats["cpu"]["usageCoreNanoSeconds"] / 1e9)
+        _add(families, f"{prefix}_cpu_usage_seconds_total", (*labels, *cpu), stats["cpu"]["usageCoreNanoSeconds"] / 1e9)
     if "workingSetBytes" in stats["memory"]:
-        _add(found, f"{prefix}_memory_working_set_bytes", labels, stats["memory"]["workingSetBytes"])
+        _add(families, f"{prefix}_memory_working_set_bytes", labels, stats["memory"]["workingSetBytes"])
 
 
-def _add(found: _Families, name: str, labels: Labels, value: float) -> None:
-    found.setdefault(name, []).append((labels, value))
+def _add(families: _Families, name: str, labels: Labels, value: float) -> None:
+    families.setdefault(name, []).append((labels, value))
 
 
-def _lines(found: _Families) -> Iterator[str]:
-    for name, samples in sorted(found.items()):
+def _lines(families: _Families) -> Iterator[str]:
+    for name, samples in sorted(families.items()):
         yield from render_samples(name, _HELP[name], "counter" if name.endswith("_total") else "gauge", samples)
 
 

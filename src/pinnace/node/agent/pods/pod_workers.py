@@ -177,7 +177,7 @@ class PodWorkers:
             return 0.0  # The agent registers the node first; until its object is seen, only resources could be checked.
         others = [other for other in self.active_pods() if other["metadata"]["uid"] != pod["metadata"]["uid"]]
         allocatable = (node.get("status") or {}).get("allocatable") or {}
-        found = (
+        rejection = (
             check_features(pod, self._context.features())
             or check_pod(
                 pod,
@@ -191,7 +191,7 @@ class PodWorkers:
             or check_apparmor(pod, loaded_apparmor_profiles())
             or check_selinux(pod, is_enabled=has_selinux())
         )
-        if found is None:
+        if rejection is None:
             record.is_admitted = True  # Before the file is written: the next pod must see this one.
             try:
                 await asyncio.to_thread(record.allocation.admit, pod)
@@ -201,9 +201,9 @@ class PodWorkers:
                 self._recorder.record(pod, "Warning", "FailedToMakePodDataDirectories", text)
                 return _RETRY_SECONDS
             return 0.0
-        message = f"Pod was rejected: {found.message}"
-        self._recorder.record(pod, "Warning", found.reason, found.message)
-        record.failure, record.is_rejected = PodFailure(found.reason, message, grace_seconds=0.0), True
+        message = f"Pod was rejected: {rejection.message}"
+        self._recorder.record(pod, "Warning", rejection.reason, rejection.message)
+        record.failure, record.is_rejected = PodFailure(rejection.reason, message, grace_seconds=0.0), True
         return 0.0
 
     async def _advance(self, pod: Pod, record: PodRecord) -> float:
@@ -278,11 +278,13 @@ class PodWorkers:
     async def _check_support(self, pod: Pod) -> None:
         """Raise SandboxFailed or DevicesFailed if the pod needs a runtime or devices that this node does not have."""
         if name := pod["spec"].get("runtimeClassName"):
-            found = await self._objects.runtime_class(name)
-            if found is None:
+            runtime_class = await self._objects.runtime_class(name)
+            if runtime_class is None:
                 raise SandboxFailed(f'Failed to create pod sandbox: runtimeclass.node.k8s.io "{name}" not found')
-            if found["handler"] not in _HANDLERS:
-                raise SandboxFailed(f'Failed to create pod sandbox: no runtime for "{found["handler"]}" is configured')
+            if runtime_class["handler"] not in _HANDLERS:
+                raise SandboxFailed(
+                    f'Failed to create pod sandbox: no runtime for "{runtime_class["handler"]}" is configured'
+                )
         for name in _claims_of(pod):
             claim = await self._objects.resource_claim(pod["metadata"]["namespace"], name)
             if claim is None:
@@ -295,13 +297,13 @@ class PodWorkers:
     def _is_refresh_due(self, pod: Pod, record: PodRecord) -> bool:
         is_old = self._clock.monotonic() - record.refreshed_at >= _REFRESH_SECONDS
         is_old = is_old or self._certificates.has_news(pod["metadata"]["uid"])
-        return is_old or record.volumes is None or record.refreshed_for != _shown_in_files(pod)
+        return is_old or record.volumes is None or record.refreshed_for != _fields_in_files(pod)
 
     async def _set_up_volumes(self, pod: Pod, record: PodRecord, memory: MemoryDirectory) -> PodVolumes:
         began, is_first = self._clock.monotonic(), record.volumes is None
         directory = self._node.directory_of(pod) / "volumes"
         volumes = record.volumes = await set_up_volumes(directory, memory, self._node.fields_of(pod), self._sources)
-        record.refreshed_at, record.refreshed_for = began, _shown_in_files(pod)
+        record.refreshed_at, record.refreshed_for = began, _fields_in_files(pod)
         group = fs_group_of(pod)
         if is_first and group is not None:
             await asyncio.to_thread(give_trees, volumes.owned, group)
@@ -528,11 +530,11 @@ class PodWorkers:
         await asyncio.to_thread(remove_from_memory, await self._runtime.memory(), uid)
 
     async def _latest(self, sandbox: str, name: str) -> ContainerStatus | None:
-        found = [instance for instance in await self._runtime.containers(sandbox) if instance.config.name == name]
-        return max(found, key=lambda instance: instance.config.attempt, default=None)
+        instances = [instance for instance in await self._runtime.containers(sandbox) if instance.config.name == name]
+        return max(instances, key=lambda instance: instance.config.attempt, default=None)
 
 
-def _shown_in_files(pod: Pod) -> tuple[object, object]:
+def _fields_in_files(pod: Pod) -> tuple[object, object]:
     return pod["metadata"].get("labels"), pod["metadata"].get("annotations")
 
 

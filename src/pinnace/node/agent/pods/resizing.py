@@ -28,14 +28,14 @@ class Resizer:
             return
         uid = pod["metadata"]["uid"]
         others = [other for other in active if other["metadata"]["uid"] != uid]
-        found = check_resize(pod, others, self._node.allocatable)
-        if found is None:
+        rejection = check_resize(pod, others, self._node.allocatable)
+        if rejection is None:
             allocation.admit(pod)
             self._recorder.record(pod, "Normal", "ResizeStarted", "Pod resize started")
-        elif allocation.pending != found:
-            allocation.pending = found
-            reason = "ResizeInfeasible" if found.reason == INFEASIBLE else "ResizeDeferred"
-            self._recorder.record(pod, "Warning", reason, f"Pod resize {found.reason}: {found.message}")
+        elif allocation.pending != rejection:
+            allocation.pending = rejection
+            reason = "ResizeInfeasible" if rejection.reason == INFEASIBLE else "ResizeDeferred"
+            self._recorder.record(pod, "Warning", reason, f"Pod resize {rejection.reason}: {rejection.message}")
 
     async def apply(self, pod: Pod, record: PodRecord, sandbox: SandboxStatus) -> None:
         """Bring the kernel's limits of the running containers to the allocation. `pod` has the allocated resources."""

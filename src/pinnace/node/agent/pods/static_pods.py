@@ -64,9 +64,9 @@ class StaticPods:
         files = {}
         for path in sorted(self._directory.glob("*")):
             with contextlib.suppress(OSError):
-                found = path.stat()
-                if stat.S_ISREG(found.st_mode) and not path.name.startswith("."):
-                    files[path] = (found.st_mtime_ns, found.st_ino)
+                stats = path.stat()
+                if stat.S_ISREG(stats.st_mode) and not path.name.startswith("."):
+                    files[path] = (stats.st_mtime_ns, stats.st_ino)
         if files == self._files:
             return
         self._files = files
@@ -154,13 +154,13 @@ class MirrorPods:
         self._client = client
         self._node = node
 
-    async def ensure(self, static: Pod, found: Pod | None) -> None:
+    async def ensure(self, static: Pod, stored: Pod | None) -> None:
         """Make the mirror of a static pod, or replace one that is outdated or being deleted."""
-        if found is not None:
-            is_current = annotation(found, MIRROR) == annotation(static, HASH)
-            if is_current and not found["metadata"].get("deletionTimestamp"):
+        if stored is not None:
+            is_current = annotation(stored, MIRROR) == annotation(static, HASH)
+            if is_current and not stored["metadata"].get("deletionTimestamp"):
                 return
-            await self.remove(found)
+            await self.remove(stored)
             return  # Its end is another event.
         node = self._node()
         if node is None:

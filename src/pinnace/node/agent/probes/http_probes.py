@@ -88,12 +88,12 @@ async def _ask(url: str, headers: Iterable[HTTPHeader], connect: Connect) -> tup
         writer.write(head)
         await writer.drain()
         answer, body = await _read_head(reader)
-        found = _status.match(answer)
-        if found is None:
+        match = _status.match(answer)
+        if match is None:
             raise ValueError("malformed HTTP response")
         lines = [line.partition(b":") for line in answer.split(b"\r\n")[1:]]
         values = {name.lower(): value.strip() for name, _, value in reversed(lines)}
-        code, location = int(found[1]), values.get(b"location", b"").decode("latin-1")
+        code, location = int(match[1]), values.get(b"location", b"").decode("latin-1")
         following = _followed(url, location) if code in _REDIRECTS and location else ""
         if 300 <= code < 400 and not following:
             body = await _read_body(reader, body, values.get(b"content-length", b""))

@@ -264,7 +264,7 @@ def _container(container: Container, seen: Observed, *, is_init: bool) -> Contai
     latest, previous, waiting = seen.latest.get(name), seen.previous.get(name), seen.waiting.get(name)
     if latest is not None and waiting is not None and latest.state is ContainerState.EXITED:
         latest, previous = None, latest  # It waits for its restart.
-    shown = latest or previous
+    instance = latest or previous
     is_running = latest is not None and latest.state is ContainerState.RUNNING
     is_done = is_init and latest is not None and latest.state is ContainerState.EXITED and latest.exit_code == 0
     is_ready = is_done if is_init and container.get("restartPolicy") != "Always" else seen.ready.get(name, False)
@@ -272,14 +272,14 @@ def _container(container: Container, seen: Observed, *, is_init: bool) -> Contai
         "name": name,
         "image": container.get("image", ""),
         "imageID": seen.images.get(name, ""),
-        "restartCount": shown.config.attempt if shown is not None else 0,
+        "restartCount": instance.config.attempt if instance is not None else 0,
         "ready": bool(is_ready and (is_running or is_done)),
         "started": bool(is_running and seen.started.get(name, False)),
         "state": _state(latest, waiting),
         "lastState": {"terminated": terminated(previous)} if previous is not None else {},
     }
-    if shown is not None:
-        status["containerID"] = f"{SCHEME}{shown.id}"
+    if instance is not None:
+        status["containerID"] = f"{SCHEME}{instance.id}"
     if seen.allocation is not None and is_running and name in seen.allocation.actual:
         requests = seen.allocation.allocated.get(name, {}).get("requests")
         if requests is not None:

@@ -111,8 +111,8 @@ def _trusted_link(above: int, name: str, path: Path) -> str:
         target = os.readlink(name, dir_fd=above)
     except OSError:
         return ""
-    found = os.fstat(above)
-    if found.st_mode & 0o022 or found.st_uid not in (0, os.geteuid()):
+    stats = os.fstat(above)
+    if stats.st_mode & 0o022 or stats.st_uid not in (0, os.geteuid()):
         raise OSError(errno.ELOOP, f"{name} is a link that other users may have made", str(path))
     return target
 

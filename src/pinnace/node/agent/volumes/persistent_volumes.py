@@ -64,11 +64,11 @@ async def volume_of_claim(volume: Volume, pod: Pod, source: ApiObjects) -> Bound
     bound = claim["spec"].get("volumeName")
     if not bound or (claim.get("status") or {}).get("phase") != "Bound":
         raise mount_failed(name, f"{place}: PVC is not bound")
-    found = await source.volume(bound)
-    if found is None:
+    persistent = await source.volume(bound)
+    if persistent is None:
         raise mount_failed(name, f'{place}: persistentvolume "{bound}" not found')
-    _check_use(name, found, pod)
-    return await asyncio.to_thread(_open, found, is_read_only=bool(stated and stated.get("readOnly")))
+    _check_use(name, persistent, pod)
+    return await asyncio.to_thread(_open, persistent, is_read_only=bool(stated and stated.get("readOnly")))
 
 
 def give_file_system(file_system: FileSystem, group: int) -> None:

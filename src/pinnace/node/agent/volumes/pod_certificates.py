@@ -233,10 +233,12 @@ class PodCertificates:
 
     def _count(self) -> list[Sample]:
         now = self._client.clock.now()
-        found = Counter(
+        counts = Counter(
             (record.signer, record.state(now)) for records in self._records.values() for record in records.values()
         )
-        return [((("signer_name", signer), ("state", state)), float(n)) for (signer, state), n in sorted(found.items())]
+        return [
+            ((("signer_name", signer), ("state", state)), float(n)) for (signer, state), n in sorted(counts.items())
+        ]
 
 
 def _generate(key_type: str) -> tuple[bytes, bytes]:

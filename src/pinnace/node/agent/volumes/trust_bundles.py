@@ -41,8 +41,8 @@ class TrustBundles:
         if known is not None:
             return known
         if "name" in projection:
-            found = informer.cache.get(Key("", projection["name"]))
-            bundles = [] if found is None else [found]
+            stored = informer.cache.get(Key("", projection["name"]))
+            bundles = [] if stored is None else [stored]
             missing = (
                 "while getting ClusterTrustBundle: "
                 f'clustertrustbundle.certificates.k8s.io "{projection["name"]}" not found'

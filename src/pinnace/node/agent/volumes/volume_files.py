@@ -53,11 +53,11 @@ def write_volume(place: int, name: str, files: Mapping[str, VolumeFile], group: 
             with contextlib.suppress(OSError):
                 _remove(volume, fresh)
             raise
-        shown = {path[0] for path in parts.values()}
-        for entry in shown:
+        tops = {path[0] for path in parts.values()}
+        for entry in tops:
             if _link_target(volume, entry) != f"{_DATA}/{entry}":
                 _replace_link(volume, entry, f"{_DATA}/{entry}")
-        for entry in set(os.listdir(volume)) - {_DATA, fresh, *shown}:
+        for entry in set(os.listdir(volume)) - {_DATA, fresh, *tops}:
             _remove(volume, entry)
     _replace_link(place, record, digest)  # A link is replaced at once, and takes no block of a full file system.
 

@@ -302,5 +302,5 @@ class _FieldTexts:
 
 
 def fs_group_of(pod: Pod) -> int | None:
-    found = (pod["spec"].get("securityContext") or {}).get("fsGroup")
-    return int(found) if found is not None else None
+    group = (pod["spec"].get("securityContext") or {}).get("fsGroup")
+    return int(group) if group is not None else None

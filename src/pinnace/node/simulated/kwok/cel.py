@@ -24,9 +24,9 @@ class CelQuery:
     def run(self, value: Any) -> Values | None:
         """Return the result in a list, empty for null; None if the expression fails on this value."""
         try:
-            found = self._program.evaluate(self=value)
+            result = self._program.evaluate(self=value)
         except CelError:
             return None
-        if isinstance(found, Duration):
-            return [f"{found.nanos}ns"]
-        return [] if found is None else [found]
+        if isinstance(result, Duration):
+            return [f"{result.nanos}ns"]
+        return [] if result is None else [result]

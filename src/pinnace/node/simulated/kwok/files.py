@@ -59,15 +59,15 @@ def load_stages(path: Path) -> Lives:
         raise InvalidStage(f"{path} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidStage(f"{path} is not YAML: {error}") from error
-    found: dict[str, list[KwokStage]] = {kind: [] for kind in _KINDS}
+    stages: dict[str, list[KwokStage]] = {kind: [] for kind in _KINDS}
     for document in documents:
         for entry in _stages_in(document):
             kind, stage = _read(entry, path)
             if stage is not None:
-                found[kind].append(stage)
-    if not any(found.values()):
+                stages[kind].append(stage)
+    if not any(stages.values()):
         raise InvalidStage(f"{path} has no Stage of {API_VERSION} for a Pod or a Node")
-    pods, nodes = found["Pod"], found["Node"]
+    pods, nodes = stages["Pod"], stages["Node"]
     return Lives(KwokLife(pods) if pods else None, KwokLife(nodes) if nodes else None)
 
 

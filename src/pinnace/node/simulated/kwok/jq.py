@@ -49,14 +49,14 @@ class _Parser:
         self._at = 0
 
     def parse(self) -> Filter:
-        found = self._pipe()
+        pipe = self._pipe()
         if self._tokens[self._at] != _END:
             raise self._error()
-        return found
+        return pipe
 
     def _error(self) -> InvalidExpression:
-        _, found = self._tokens[self._at]
-        return InvalidExpression(f"cannot read {found or 'the end'!r} in the expression {self._text!r}")
+        _, token = self._tokens[self._at]
+        return InvalidExpression(f"cannot read {token or 'the end'!r} in the expression {self._text!r}")
 
     def _takes(self, sign: str) -> bool:
         if self._tokens[self._at][1] != sign or self._tokens[self._at][0] == "string":
@@ -100,20 +100,20 @@ class _Parser:
         return left
 
     def _term(self) -> Filter:
-        found = self._primary()
+        term = self._primary()
         while True:
             kind, text = self._tokens[self._at]
             if kind == "field":
                 self._at += 1
-                found = _chain(found, _field(text[1:]))
+                term = _chain(term, _field(text[1:]))
             elif self._takes("?"):
-                found = _tolerant(found)
+                term = _tolerant(term)
             elif text == "." and self._tokens[self._at + 1][1] == "[":
                 self._at += 1
             elif self._takes("["):
-                found = _chain(found, self._index())
+                term = _chain(term, self._index())
             else:
-                return found
+                return term
 
     def _primary(self) -> Filter:
         kind, text = self._tokens[self._at]
@@ -140,7 +140,7 @@ class _Parser:
             self._expect("(")
             condition = self._pipe()
             self._expect(")")
-            return lambda value: [value for found in condition(value) if _is_true(found)]
+            return lambda value: [value for result in condition(value) if _is_true(result)]
         if text in _FUNCTIONS:
             return _FUNCTIONS[text]
         self._at -= 1
@@ -165,11 +165,11 @@ class _Parser:
 def _tokens(text: str) -> list[tuple[str, str]]:
     tokens, at = [], 0
     while at < len(text.rstrip()):
-        found = _token.match(text, at)
-        if found is None or found.lastgroup is None:
+        match = _token.match(text, at)
+        if match is None or match.lastgroup is None:
             raise InvalidExpression(f"cannot read {text[at:].strip()[:20]!r} in the expression {text!r}")
-        tokens.append((found.lastgroup, found[found.lastgroup]))
-        at = found.end()
+        tokens.append((match.lastgroup, match[match.lastgroup]))
+        at = match.end()
     return tokens
 
 
@@ -216,7 +216,7 @@ def _iterate(value: Any) -> Values:
 
 
 def _chain(left: Filter, right: Filter) -> Filter:
-    return lambda value: [result for found in left(value) for result in right(found)]
+    return lambda value: [result for inner in left(value) for result in right(inner)]
 
 
 def _tolerant(inner: Filter) -> Filter:
@@ -231,7 +231,7 @@ def _tolerant(inner: Filter) -> Filter:
 
 def _either(left: Filter, right: Filter) -> Filter:
     tolerant = _tolerant(left)
-    return lambda value: [found for found in tolerant(value) if _is_true(found)] or right(value)
+    return lambda value: [result for result in tolerant(value) if _is_true(result)] or right(value)
 
 
 def _logical(left: Filter, right: Filter, combine: Callable[[tuple[bool, bool]], bool]) -> Filter:

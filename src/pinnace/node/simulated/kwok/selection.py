@@ -21,16 +21,16 @@ class StageRequirement:
     values: tuple[str, ...] = ()
 
     def matches(self, obj: Object) -> bool:
-        found = self.query.run(obj)
+        values = self.query.run(obj)
         match self.operator:
             case "In":
-                return any(_text(value) in self.values for value in found or ())
+                return any(_text(value) in self.values for value in values or ())
             case "NotIn":
-                return not any(_text(value) in self.values for value in found or ())
+                return not any(_text(value) in self.values for value in values or ())
             case "Exists":
-                return bool(found)
+                return bool(values)
             case _:
-                return not found
+                return not values
 
 
 def _text(value: Any) -> str | None:
@@ -69,20 +69,20 @@ class Amount:
 
     def number(self, obj: Object) -> int | None:
         """Return a weight; None if the object's value is not a number."""
-        found = (self.query.run(obj) or None) if self.query is not None else None
-        if found is None:
+        values = (self.query.run(obj) or None) if self.query is not None else None
+        if values is None:
             return self.stated
-        text = str(found[0])
+        text = str(values[0])
         return int(text) if text.removeprefix("-").isdecimal() and len(text) < 20 else None
 
     def seconds(self, obj: Object, now: datetime) -> float | None:
         """Return a delay, written in milliseconds, or read from the object as a duration or as a time to wait for."""
-        found = (self.query.run(obj) or None) if self.query is not None else None
-        if found is not None and isinstance(found[0], str):
-            seconds = parse_duration(found[0])
+        values = (self.query.run(obj) or None) if self.query is not None else None
+        if values is not None and isinstance(values[0], str):
+            seconds = parse_duration(values[0])
             if seconds is not None:
                 return seconds
-            moment = _moment(found[0])
+            moment = _moment(values[0])
             if moment is not None:
                 return (moment - now).total_seconds()
         return self.stated / 1000 if self.stated is not None else None

@@ -63,15 +63,15 @@ def parse_template(text: str) -> list[SyntaxNode]:
 def _pieces(text: str) -> Iterator[tuple[bool, str]]:
     """Yield text and actions in turn, each with whether it is an action."""
     at, trims = 0, False
-    for found in _action.finditer(text):
-        before = text[at : found.start()]
+    for match in _action.finditer(text):
+        before = text[at : match.start()]
         before = before.lstrip() if trims else before
-        yield False, before.rstrip() if found[1] else before
-        trims = found[3] is not None
-        action = found[2].strip()
+        yield False, before.rstrip() if match[1] else before
+        trims = match[3] is not None
+        action = match[2].strip()
         if not (action.startswith("/*") and action.endswith("*/")):
             yield True, action
-        at = found.end()
+        at = match.end()
     rest = text[at:]
     yield False, rest.lstrip() if trims else rest
 
@@ -120,12 +120,12 @@ class _Tokens:
         self._adjoins: list[bool] = []
         at = 0
         while at < len(text.rstrip()):
-            found = _token.match(text, at)
-            if found is None or found.lastgroup is None:
+            match = _token.match(text, at)
+            if match is None or match.lastgroup is None:
                 raise TemplateError(f"cannot read {text[at:].strip()[:20]!r} in {{{{ {text} }}}}")
-            self.items.append((found.lastgroup, found[found.lastgroup]))
-            self._adjoins.append(found.start(found.lastgroup) == at)
-            at = found.end()
+            self.items.append((match.lastgroup, match[match.lastgroup]))
+            self._adjoins.append(match.start(match.lastgroup) == at)
+            at = match.end()
         self.at = 0
 
     def peek(self) -> tuple[str, str]:
@@ -136,9 +136,9 @@ class _Tokens:
         return self.at < len(self.items) and self._adjoins[self.at]
 
     def take(self) -> tuple[str, str]:
-        found = self.peek()
+        token = self.peek()
         self.at += 1
-        return found
+        return token
 
     def error(self) -> TemplateError:
         return TemplateError(f"unexpected {self.peek()[1] or 'end'!r} in {{{{ {self._text} }}}}")
@@ -192,7 +192,7 @@ def _term(tokens: _Tokens) -> Term:
     kind, text = tokens.take()
     match kind:
         case "string":
-            return Term("literal", re.sub(r"\\.", lambda found: _SIMPLE.get(found[0], found[0]), text[1:-1]))
+            return Term("literal", re.sub(r"\\.", lambda match: _SIMPLE.get(match[0], match[0]), text[1:-1]))
         case "raw":
             return Term("literal", text[1:-1])
         case "number":

@@ -89,16 +89,16 @@ class _Amount:
             return self.value
         text = self.program.expression.strip()
         try:
-            found = self.program.evaluate_in(CelRun(variables, _MOST_COST))
+            result = self.program.evaluate_in(CelRun(variables, _MOST_COST))
         except CelError as error:
             raise InvalidUsage(f"the expression {text!r} has no value: {error}") from None
-        if isinstance(found, bool) or not isinstance(found, int | float):
-            raise InvalidUsage(f"the expression {text!r} returns {type(found).__name__}; expected a number")
-        if not math.isfinite(found) or found < 0:
+        if isinstance(result, bool) or not isinstance(result, int | float):
+            raise InvalidUsage(f"the expression {text!r} returns {type(result).__name__}; expected a number")
+        if not math.isfinite(result) or result < 0:
             # Without the value, which may change with time: the message is reported once.
-            sort = "a negative number" if found < 0 else "no finite number"
+            sort = "a negative number" if result < 0 else "no finite number"
             raise InvalidUsage(f"the expression {text!r} returns {sort}; expected an amount of at least 0")
-        return float(found)
+        return float(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,16 +149,16 @@ def load_usages(path: Path, expressions: UsageExpressions) -> list[SimulatedUsag
         raise InvalidUsage(f"{path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidUsage(f"{path} is not YAML: {error}") from None
-    found = []
+    usages = []
     for document in _usages_in(documents):
         name = (document.get("metadata") or {}).get("name")
         try:
-            found.append(parse_usage(document, expressions))
+            usages.append(parse_usage(document, expressions))
         except InvalidUsage as error:
             raise InvalidUsage(f"{path}: {document['kind']} {name!r}: {error}") from None
-    if not found:
+    if not usages:
         raise InvalidUsage(f"{path} has no {' or '.join(KINDS)} of {API_VERSION}")
-    return found
+    return usages
 
 
 def amounts_of(usages: Sequence[SimulatedUsage], pod: Object, node: Object, container: Object) -> dict[str, float]:
@@ -166,8 +166,8 @@ def amounts_of(usages: Sequence[SimulatedUsage], pod: Object, node: Object, cont
 
     Raise InvalidUsage, which names the usage.
     """
-    found = ((usage, amounts) for usage in usages if (amounts := usage.of_container(container["name"])) is not None)
-    usage, amounts = next(found, (None, {}))
+    matching = ((usage, amounts) for usage in usages if (amounts := usage.of_container(container["name"])) is not None)
+    usage, amounts = next(matching, (None, {}))
     variables = {"pod": pod, "node": node, "container": container}
     try:
         return {
@@ -182,15 +182,15 @@ def amounts_of(usages: Sequence[SimulatedUsage], pod: Object, node: Object, cont
 def as_variable(obj: Object) -> Object:
     """Return a pod or node as expressions see it: with labels and annotations, and with amounts as numbers."""
     metadata = {"labels": {}, "annotations": {}, **obj["metadata"]}
-    shown = {**obj, "metadata": metadata}
+    variable = {**obj, "metadata": metadata}
     status = obj.get("status") or {}
     spec = obj.get("spec") or {}
     if "containers" in spec:
-        shown["spec"] = {**spec, "containers": [container_variable(container) for container in spec["containers"]]}
+        variable["spec"] = {**spec, "containers": [container_variable(container) for container in spec["containers"]]}
     if "capacity" in status or "allocatable" in status:
         lists = {name: _numbers(status.get(name)) for name in ("capacity", "allocatable")}
-        shown["status"] = {**status, **lists}
-    return shown
+        variable["status"] = {**status, **lists}
+    return variable
 
 
 def container_variable(container: Object) -> Object:

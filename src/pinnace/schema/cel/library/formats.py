@@ -61,8 +61,8 @@ class NamedFormat:
 
 
 def _mismatch(message: str, pattern: str, *examples: str) -> str:
-    shown = " or ".join(f"'{example}', " for example in examples)
-    return f"{message} (e.g. {shown}regex used for validation is '{pattern}')"
+    listed = " or ".join(f"'{example}', " for example in examples)
+    return f"{message} (e.g. {listed}regex used for validation is '{pattern}')"
 
 
 def _too_long(text: str, limit: int, unit: str) -> list[str]:
@@ -186,8 +186,8 @@ NAMED: dict[str, NamedFormat] = {
 
 
 def _find_named(name: str) -> Optional:
-    found = NAMED.get(name)
-    return some(found) if found is not None else NONE
+    named = NAMED.get(name)
+    return some(named) if named is not None else NONE
 
 
 def _validate(form: NamedFormat, text: str) -> Optional:

@@ -214,8 +214,8 @@ class BadUrl(ValueError):
     """The text is not an absolute URL. The message is Go's."""
 
     def __init__(self, text: str, err: str) -> None:
-        shown = text.replace("\\", "\\\\").replace('"', '\\"')
-        super().__init__(f'parse "{shown}": {err}')
+        quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+        super().__init__(f'parse "{quoted}": {err}')
 
 
 def parse_url(text: str) -> Url:

@@ -49,8 +49,10 @@ _UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
 
 def _replace(text: str, old: str, new: str, count: int = -1) -> str:
     if len(new) > len(old):
-        found = text.count(old)
-        check_size(len(text) + (found if count < 0 else min(count, found)) * (len(new) - len(old)), MOST_CHARACTERS)
+        occurrences = text.count(old)
+        check_size(
+            len(text) + (occurrences if count < 0 else min(count, occurrences)) * (len(new) - len(old)), MOST_CHARACTERS
+        )
     return text.replace(old, new, count if count >= 0 else -1)
 
 
@@ -92,13 +94,13 @@ def _quote(text: str) -> str:
 
 
 def _find(text: str, pattern: str) -> str:
-    found = _regex(pattern).search(text)
-    return found.group() if found else ""
+    match = _regex(pattern).search(text)
+    return match.group() if match else ""
 
 
 def _find_all(text: str, pattern: str, count: int = -1) -> list[str]:
-    found = [match.group() for match in _regex(pattern).finditer(text)]
-    return found if count < 0 else found[:count]
+    matches = [match.group() for match in _regex(pattern).finditer(text)]
+    return matches if count < 0 else matches[:count]
 
 
 def _regex(pattern: str) -> Any:

@@ -28,13 +28,13 @@ def validate_rule(schema: Schema, path: str) -> list[FieldError]:
     `path` is the path of the schema: spec.versions[0].schema.openAPIV3Schema.
     """
     costs = _Costs()
-    found = list(_errs(schema, path, costs, count=1, unrelated="", is_root=True))
+    errs = list(_errs(schema, path, costs, count=1, unrelated="", is_root=True))
     if costs.total > TOTAL_LIMIT:
         contributed = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
-        found += [field_errors.forbidden(where, contributed) for where, _ in costs.highest]
+        errs += [field_errors.forbidden(where, contributed) for where, _ in costs.highest]
         whole = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema"
-        found.append(field_errors.forbidden(path, _over_budget(whole, costs.total, TOTAL_LIMIT)))
-    return found
+        errs.append(field_errors.forbidden(path, _over_budget(whole, costs.total, TOTAL_LIMIT)))
+    return errs
 
 
 class _Costs:
@@ -109,8 +109,8 @@ def _validate_one(
                 yield field_errors.forbidden(f"{path}.messageExpression", message)
             costs.add(f"{path}.messageExpression", cost)
     except RuleError as error:
-        shown = field_errors.go_json(rule_form(rule.raw), sorts=False)
-        yield FieldError(f"{path}.{error.field}", "FieldValueInvalid", f"Invalid value: {shown}: {error.message}")
+        rule_json = field_errors.go_json(rule_form(rule.raw), sorts=False)
+        yield FieldError(f"{path}.{error.field}", "FieldValueInvalid", f"Invalid value: {rule_json}: {error.message}")
     if uses_old and unrelated:
         detail = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {unrelated}"
         yield field_errors.invalid(f"{path}.rule", rule.raw["rule"], detail)

@@ -189,12 +189,12 @@ class CelRules:
         `old` is the value it replaces, None for a new one. Rules with oldSelf run only if there is one. Errors of
         unchanged parts are added to `warnings` instead. Raise ExceedsInlineBudget if they take `inline_seconds`.
         """
-        found: list[FieldError] = []
-        walk = _Walk(_Account(inline_seconds), found, [] if warnings is None else warnings)
+        collected: list[FieldError] = []
+        walk = _Walk(_Account(inline_seconds), collected, [] if warnings is None else warnings)
         before = _Before(_Relation(value, old, self._schema.raw)) if old is not None else _Before()
         with suppress(_Stop):
             self._check(walk, path, value, old, before)
-        return found
+        return collected
 
     def _check(self, walk: _Walk, path: str, value: Any, old: Any, before: _Before) -> None:
         if value is None:
@@ -253,9 +253,9 @@ class _Account:
 class _Walk:
     """One walk over an object that evaluates its rules."""
 
-    def __init__(self, account: _Account, found: list[FieldError], warnings: list[str]) -> None:
+    def __init__(self, account: _Account, collected: list[FieldError], warnings: list[str]) -> None:
         self._account = account
-        self._found = found
+        self._errs = collected
         self._warnings = warnings
 
     def run(self, rule: CelRule, schema: Schema, path: str, value: Any, old: Any, before: _Before) -> None:
@@ -266,18 +266,18 @@ class _Walk:
                 return
             passed = self._account.evaluate(rule.program, rule.bindings(value, old))
         except RuleError as error:
-            self._found.append(errs.invalid(at, schema.type, f"rule compile error: {error.message}"))
+            self._errs.append(errs.invalid(at, schema.type, f"rule compile error: {error.message}"))
             return
         except _OutOfBudget:
-            self._found.append(errs.invalid(at, schema.type, OUT_OF_BUDGET))
+            self._errs.append(errs.invalid(at, schema.type, OUT_OF_BUDGET))
             raise _Stop from None
         except CostExceeded as error:
             reason = "no further validation rules will be run due to call cost exceeds limit for rule"
             detail = f"'{error}': {reason}: {rule.name_in_errors}"
-            self._found.append(errs.invalid(at, schema.type, detail))
+            self._errs.append(errs.invalid(at, schema.type, detail))
             raise _Stop from None
         except CelError as error:
-            self._found.append(errs.invalid(at, schema.type, _failure(error, rule)))
+            self._errs.append(errs.invalid(at, schema.type, _failure(error, rule)))
             return
         if passed is not True:
             self._report(rule, schema, path, value, old, before)
@@ -297,7 +297,7 @@ class _Walk:
         if not rule.uses_old and before.is_unchanged:
             self._warnings.append(str(err))
         else:
-            self._found.append(err)
+            self._errs.append(err)
 
     def _message(self, rule: CelRule, value: Any, old: Any) -> str:
         expression = rule.raw.get("messageExpression")

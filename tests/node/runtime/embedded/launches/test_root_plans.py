@@ -89,7 +89,7 @@ async def test_an_image_whose_user_the_pod_lacks_is_refused_with_the_number_and_
             await pods.output([], image=loaded.id)
         assert CreateFailed.reason == "CreateContainerError"
         pods.host_users = True
-        shown = await pods.output([], image=loaded.id, args=["id -u; id -g"])
-        assert "70000" in shown.split()
+        output = await pods.output([], image=loaded.id, args=["id -u; id -g"])
+        assert "70000" in output.split()
     finally:
         await runtime.end()

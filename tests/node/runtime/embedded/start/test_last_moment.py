@@ -298,12 +298,12 @@ def _check_place(pods: Pods, observed: Observed, volume: Path, kind: Kind) -> No
 
 
 def _check_rights(observed: Observed, security: SecurityContext, *, has_own_users: bool) -> None:
-    asked = linux.capability_mask(["ALL"] if security.privileged else list(security.capabilities))
+    request = linux.capability_mask(["ALL"] if security.privileged else list(security.capabilities))
     if not has_own_users:  # The machine itself may have fewer than all.
-        asked &= int(_status_of("self")["CapBnd"], 16)
+        request &= int(_status_of("self")["CapBnd"], 16)
     held = {name: int(observed.status[f"Cap{name}"], 16) for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")}
-    own = 0 if security.user else asked
-    assert held == {"Inh": 0, "Prm": own, "Eff": own, "Bnd": asked, "Amb": 0}
+    own = 0 if security.user else request
+    assert held == {"Inh": 0, "Prm": own, "Eff": own, "Bnd": request, "Amb": 0}
     assert observed.status["NoNewPrivs"] == str(int(security.no_new_privileges))
     assert observed.status["Seccomp"] == ("0" if security.seccomp == UNCONFINED or security.privileged else "2")
 

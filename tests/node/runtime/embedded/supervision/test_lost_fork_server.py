@@ -226,7 +226,7 @@ def _open_files(pid: int) -> int:
 
 def _fork_servers(directory: Path) -> list[int]:
     """The processes that were started with a state directory."""
-    found = []
+    results = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
             arguments = (place / "cmdline").read_bytes().split(b"\0")
@@ -234,5 +234,5 @@ def _fork_servers(directory: Path) -> list[int]:
         except (FileNotFoundError, ProcessLookupError):
             continue
         if os.fsencode(directory) in arguments and name == "pinnace-node":
-            found.append(int(place.name))
-    return found
+            results.append(int(place.name))
+    return results

@@ -14,11 +14,11 @@ _MEMORY = ("RssAnon:", "RssShmem:")
 
 def process_stats(pid: int, *, now: int) -> ContainerStats:
     """Sum up a process and its descendants. CPU time of descendants that have ended counts where they were awaited."""
-    found = list(_descendants(pid))
-    if not found:
+    processes = list(_descendants(pid))
+    if not processes:
         return ContainerStats(timestamp=now)
     cpu = memory = 0
-    for process in found:
+    for process in processes:
         with contextlib.suppress(OSError, ValueError):  # It has ended since.
             cpu += _cpu_ticks(process) * _TICK_NANOSECONDS
             memory += _memory_bytes(process)
@@ -27,12 +27,12 @@ def process_stats(pid: int, *, now: int) -> ContainerStats:
         cpu_nanoseconds=cpu,
         memory_bytes=memory,
         working_set_bytes=memory,
-        processes=len(found),
+        processes=len(processes),
     )
 
 
 def _descendants(pid: int) -> list[int]:
-    found, waiting = [], [pid]
+    descendants, waiting = [], [pid]
     while waiting:
         parent = waiting.pop()
         try:
@@ -40,8 +40,8 @@ def _descendants(pid: int) -> list[int]:
                 waiting += [int(child) for child in _read(f"/proc/{parent}/task/{task}/children").split()]
         except OSError:
             continue
-        found.append(parent)
-    return found
+        descendants.append(parent)
+    return descendants
 
 
 def _cpu_ticks(pid: int) -> int:

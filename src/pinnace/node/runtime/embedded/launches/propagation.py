@@ -38,18 +38,18 @@ def cloned_sources(mounts: Sequence[Mount], memory: Sequence[TemporaryFileSystem
 
     Directories in `memory` exist in the pod's own mount namespace alone.
     """
-    found: dict[int, int] = {}
+    descriptors: dict[int, int] = {}
     inside = {mount.path for mount in memory}
     try:
         for number, mount in enumerate(mounts if os.geteuid() == 0 else ()):
             if mount.file_system is not None:
-                found[number] = new_file_system(mount.file_system.kind, mount.file_system.mount_options)
+                descriptors[number] = new_file_system(mount.file_system.kind, mount.file_system.mount_options)
             elif mount.propagation is not Propagation.PRIVATE and not mount.image and mount.host_path not in inside:
                 with contextlib.suppress(OSError):  # It is missing: the process of the container reports it.
-                    found[number] = _clone(mount)
-        yield found
+                    descriptors[number] = _clone(mount)
+        yield descriptors
     finally:
-        for tree in found.values():
+        for tree in descriptors.values():
             os.close(tree)
 
 
