@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pinnace.schema.varint import encode_varint
-from pinnace.store.etcd.http2 import GrpcConnection
+from pinnace.process.grpc.connection import GrpcConnection
+from pinnace.process.varint import encode_varint
 from pinnace.store.etcd.wire import decode
 
 _IMAGE = "docker.io/library/bench:1"

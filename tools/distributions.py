@@ -21,7 +21,10 @@ SDK_FOLDERS = ("client", "kinds", "model", "process", "reconcile", "schema", "sd
 removes the files of the old pinnace last."""
 SDK_FILES = ("__init__.py", "py.typed")
 OUTSIDE_SDK = (
+    "model/node_plugins",
+    "process/grpc",
     "sdk/kubectl",
+    "sdk/node",
     "sdk/scheduling",
     "store/encrypted.py",
     "store/encryption",

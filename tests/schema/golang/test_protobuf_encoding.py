@@ -11,6 +11,7 @@ from tests.schema.golang.protobuf_samples import Sample, samples
 from tests.schema.golang.test_protobuf_decoding import MESSAGES
 
 from pinnace.kinds.golang.field_numbers import encode_answer
+from pinnace.process.varint import encode_varint
 from pinnace.schema.golang.protobuf import LIST, ProtobufField, ProtobufReader, read_event, split_events
 from pinnace.schema.golang.protobuf_encoding import (
     NoProtobuf,
@@ -19,7 +20,6 @@ from pinnace.schema.golang.protobuf_encoding import (
     watch_event,
     wrap,
 )
-from pinnace.schema.varint import encode_varint
 
 READER = ProtobufReader(MESSAGES.__getitem__)
 WRITER = ProtobufWriter({name: fields[:5] + fields[7:] for name, fields in MESSAGES.items()}.__getitem__)

@@ -16,7 +16,7 @@ import h2.connection
 import h2.events
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from pinnace.schema.varint import encode_varint
+from pinnace.process.varint import encode_varint
 from pinnace.store.etcd.wire import decode
 
 _FAILED_PRECONDITION = 9

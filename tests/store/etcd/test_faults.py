@@ -123,8 +123,8 @@ async def test_a_read_barrier_fails_while_the_connection_is_cut_and_no_change_is
 async def test_a_connection_that_is_open_but_silent_is_given_up(
     member: EtcdMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pinnace.store.etcd.http2.PING_SECONDS", 0.3)
-    monkeypatch.setattr("pinnace.store.etcd.http2.PING_ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr("pinnace.process.grpc.connection.PING_SECONDS", 0.3)
+    monkeypatch.setattr("pinnace.process.grpc.connection.PING_ANSWER_SECONDS", 0.3)
     async with proxied(member) as (proxy, store):
         proxy.hold()
         await until(lambda: bool(store._feed.error))

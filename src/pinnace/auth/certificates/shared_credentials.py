@@ -11,13 +11,13 @@ from pathlib import Path
 import orjson
 
 from pinnace.auth.certificates.authority import CREDENTIALS
+from pinnace.process.grpc.errors import CallError
 from pinnace.process.private_files import write_private
 from pinnace.store import encryption_keys
 from pinnace.store.encrypted import Encryption
 from pinnace.store.encryption_keys import ANY_SEALED, MissingKey, sealing_key
 from pinnace.store.etcd import wire
 from pinnace.store.etcd.client import EtcdClient
-from pinnace.store.etcd.errors import EtcdError
 from pinnace.store.etcd.settings import EtcdSettings
 from pinnace.store.etcd.transactions import unreachable
 from pinnace.store.store import Damaged
@@ -39,7 +39,7 @@ class SharedCredentials:
         client = EtcdClient(self._settings)
         try:
             files, self._adopted = await self._read(client)
-        except EtcdError as error:
+        except CallError as error:
             raise unreachable(client, error) from error
         finally:
             client.close()
@@ -61,7 +61,7 @@ class SharedCredentials:
                 value = self._encryption.seal(self._key, value)
             request = wire.put_if(self._key.encode(), value, mod_revision=self._adopted)
             return wire.txn_answer(await client.call(wire.TXN, request)).succeeded
-        except EtcdError as error:
+        except CallError as error:
             raise unreachable(client, error) from error
         finally:
             client.close()

@@ -15,9 +15,9 @@ from typing import Any
 
 import orjson
 
+from pinnace.process.varint import encode_varint
 from pinnace.process.work_slices import give_way
 from pinnace.schema.golang.protobuf import LIST, MAP, PREFIX, Fields, ProtobufField
-from pinnace.schema.varint import encode_varint
 
 Encode = Callable[[Any], bytes]
 """Encode a value without its tag."""

@@ -13,7 +13,7 @@ from types import CodeType
 from typing import Any
 
 from pinnace.process.thread_stacks import Frame, Stack, stacks_of_threads
-from pinnace.schema.varint import encode_varint
+from pinnace.process.varint import encode_varint
 
 LONGEST_SECONDS = 30
 _PERIOD_NANOS = 20_000_000

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from pinnace.model.objects import Object
-from pinnace.schema.varint import encode_varint
+from pinnace.process.varint import encode_varint
 
 Encode = Callable[[int, Any], bytes]
 """Write a value as the field of this number."""

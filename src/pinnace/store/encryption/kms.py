@@ -18,15 +18,15 @@ from datetime import datetime, timedelta
 
 from pinnace.process.clock import AlarmClock, to_rfc3339
 from pinnace.process.exposition import HistogramFamily, Labels
+from pinnace.process.varint import encode_varint
 from pinnace.schema.configuration.errors import ConfigurationError
 from pinnace.schema.golang.text import quote
-from pinnace.schema.varint import encode_varint
 from pinnace.store.encryption.ciphers import SEED_BYTES, AesGcm, CannotOpen, Cipher, DerivedAesGcm
 from pinnace.store.store import Damaged
 
 try:
-    from pinnace.store.etcd.errors import EtcdError, GrpcError
-    from pinnace.store.etcd.http2 import GrpcConnection
+    from pinnace.process.grpc.connection import GrpcConnection
+    from pinnace.process.grpc.errors import CallError, GrpcError
     from pinnace.store.etcd.wire import Fields, decode
 except ImportError as missing:  # The extra brings hpack.
     raise ConfigurationError(f"KMS plug-ins need {missing.name}: pip install 'pinnace[kms]'") from missing
@@ -351,7 +351,7 @@ class KmsPlugin:
             raise KmsCallError(_DEADLINE, "context deadline exceeded") from None
         except GrpcError as error:
             raise KmsCallError(error.code, error.message) from None
-        except EtcdError as error:
+        except CallError as error:
             raise KmsCallError(_UNAVAILABLE, str(error)) from None
 
     async def _connect(self) -> GrpcConnection:

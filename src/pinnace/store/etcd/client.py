@@ -8,9 +8,11 @@ import ssl
 from collections.abc import Callable
 from typing import Protocol
 
+from pinnace.process.grpc.connection import GrpcCall, GrpcConnection
+from pinnace.process.grpc.errors import CallError, GrpcError, PeerLost
+from pinnace.process.grpc.frames import literal
 from pinnace.store.etcd import wire
-from pinnace.store.etcd.errors import EtcdError, GrpcError, MemberLost, WrongStore
-from pinnace.store.etcd.http2 import GrpcCall, GrpcConnection, literal
+from pinnace.store.etcd.errors import WrongStore, is_transient, is_unauthenticated
 from pinnace.store.etcd.settings import EtcdSettings
 
 log = logging.getLogger(__name__)
@@ -57,22 +59,22 @@ class EtcdClient:
         return ",".join(f"{host}:{port}" for host, port in self._settings.endpoints)
 
     async def call(self, path: bytes, message: bytes, *, seconds: float = CALL_SECONDS) -> bytes:
-        """Make a call that may be repeated: a read, or a write with a comparison. Raise EtcdError."""
+        """Make a call that may be repeated: a read, or a write with a comparison. Raise CallError."""
         deadline = self._loop.time() + seconds
         while True:
             left = deadline - self._loop.time()
             try:
                 return await self.call_once(path, message, seconds=left)
             except GrpcError as error:
-                if not error.is_transient or self._loop.time() + _PAUSE_SECONDS >= deadline:
+                if not is_transient(error) or self._loop.time() + _PAUSE_SECONDS >= deadline:
                     raise
-            except MemberLost:
+            except PeerLost:
                 if self._loop.time() + _PAUSE_SECONDS >= deadline:
                     raise
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def call_once(self, path: bytes, message: bytes, *, seconds: float) -> bytes:
-        """Make a call at one member. After a MemberLost or a transient error its outcome is open."""
+        """Make a call at one member. After a PeerLost or a transient error its outcome is open."""
         connection = self._connection
         if connection is None or connection.error is not None:
             connection = await self._connect(seconds)
@@ -81,9 +83,9 @@ class EtcdClient:
         try:
             return await connection.unary(path, message, token=token, seconds=limit)
         except GrpcError as error:
-            if error.is_transient and len(self._settings.endpoints) > 1:
+            if is_transient(error) and len(self._settings.endpoints) > 1:
                 self._leave(connection, error)
-            if not (error.is_unauthenticated and self._settings.user):
+            if not (is_unauthenticated(error) and self._settings.user):
                 raise
         if self._token == token:
             await self._authenticate(connection)
@@ -112,14 +114,14 @@ class EtcdClient:
     def leave(self, reason: str) -> None:
         """Give up the member, because it does not do its part; the next call goes to the next one."""
         if self._connection is not None:
-            self._leave(self._connection, MemberLost(reason))
+            self._leave(self._connection, PeerLost(reason))
 
-    def _leave(self, connection: GrpcConnection, error: EtcdError) -> None:
+    def _leave(self, connection: GrpcConnection, error: CallError) -> None:
         if self._connection is connection and len(self._settings.endpoints) > 1:
             log.warning("etcd at %s:%d: %s; trying the next member", *self._settings.endpoints[self._at], error)
             self._at = (self._at + 1) % len(self._settings.endpoints)
             self._connection = None
-            connection.close(MemberLost(str(error)))
+            connection.close(PeerLost(str(error)))
 
     def _lost(self) -> None:
         if self._connection is not None and self._connection.error is not None:
@@ -134,18 +136,18 @@ class EtcdClient:
                 return await self._connect_any()
         except TimeoutError:
             reason = self.last_error or f"nothing within {seconds:.1f} s"
-            raise MemberLost(f"no member of etcd at {self.address} answers ({reason})") from None
+            raise PeerLost(f"no member of etcd at {self.address} answers ({reason})") from None
 
     async def _connect_any(self) -> GrpcConnection:
         endpoints, reasons = self._settings.endpoints, []
         wrong: WrongStore | None = None
         for turn in range(len(endpoints)):
             if self._is_closed:
-                raise MemberLost("the client is closed")
+                raise PeerLost("the client is closed")
             at = (self._at + turn) % len(endpoints)
             try:
                 connection = await self._connect_to(*endpoints[at])
-            except (OSError, EtcdError, TimeoutError) as error:
+            except (OSError, CallError, TimeoutError) as error:
                 wrong = error if isinstance(error, WrongStore) else wrong
                 reasons.append(f"{endpoints[at][0]}:{endpoints[at][1]}: {_reason_of(error)}")
                 self.last_error = "; ".join(reasons)
@@ -154,7 +156,7 @@ class EtcdClient:
             return connection
         if wrong is not None:
             raise wrong
-        raise MemberLost(f"no member of etcd answers ({'; '.join(reasons)})")
+        raise PeerLost(f"no member of etcd answers ({'; '.join(reasons)})")
 
     async def _connect_to(self, host: str, port: int) -> GrpcConnection:
         context = self._settings.tls_context()
@@ -177,7 +179,7 @@ class EtcdClient:
             if check is not None:
                 check.judge(answer)
         except GrpcError as error:
-            if error.is_transient or self.check is not None:
+            if is_transient(error) or self.check is not None:
                 connection.close()
                 raise
         except BaseException:

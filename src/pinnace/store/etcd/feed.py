@@ -7,10 +7,11 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from pinnace.process.grpc.connection import GrpcCall, GrpcConnection
+from pinnace.process.grpc.errors import CallError, GrpcError, PeerLost
 from pinnace.store.etcd import wire
 from pinnace.store.etcd.client import EtcdClient
-from pinnace.store.etcd.errors import EtcdError, GrpcError, MemberLost
-from pinnace.store.etcd.http2 import GrpcCall, GrpcConnection
+from pinnace.store.etcd.errors import is_transient
 from pinnace.store.store import StoreError
 
 log = logging.getLogger(__name__)
@@ -90,11 +91,11 @@ class WatchFeed:
             except _Ended as ended:
                 log.warning("the watch of etcd cannot go on (%s): reading everything anew", ended)
                 await self._retry(self._target.reload)
-            except (EtcdError, StoreError) as error:
+            except (CallError, StoreError) as error:
                 if not self.error:
                     log.warning("the watch of etcd broke off: %s", error)
                 self.error = str(error)
-                if isinstance(error, GrpcError) and not error.is_transient and not self.begun.done():
+                if isinstance(error, GrpcError) and not is_transient(error) and not self.begun.done():
                     self.begun.set_exception(error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -104,7 +105,7 @@ class WatchFeed:
     async def _retry(self, step: Callable[[], Awaitable[None]]) -> None:
         try:
             await step()
-        except (EtcdError, StoreError) as error:
+        except (CallError, StoreError) as error:
             self.error = str(error)
             await asyncio.sleep(_PAUSE_SECONDS)
 
@@ -121,14 +122,14 @@ class WatchFeed:
 
         def fail(error: Exception | None) -> None:
             if not ended.done():
-                ended.set_exception(error or MemberLost("etcd ended the watch"))
+                ended.set_exception(error or PeerLost("etcd ended the watch"))
 
         def receive(message: bytes) -> None:
             if ended.done():
                 return
             try:
                 self._receive(wire.watch_answer(message))
-            except (_Ended, EtcdError, StoreError) as error:
+            except (_Ended, CallError, StoreError) as error:
                 fail(error)
 
         self._has_progress = await has_progress(self._client)

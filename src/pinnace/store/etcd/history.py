@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from pinnace.process.grpc.errors import GrpcError, PeerLost
 from pinnace.store.etcd import wire
 from pinnace.store.etcd.client import EtcdClient
-from pinnace.store.etcd.errors import GrpcError, MemberLost
+from pinnace.store.etcd.errors import HistoryCompacted
 from pinnace.store.etcd.feed import EVERYTHING, PROGRESS_SECONDS, has_progress
 
 _PAGE = 1000
@@ -61,7 +62,7 @@ async def read_events(
 ) -> tuple[list[wire.EtcdEvent], int]:
     """Read the changes of a range after one revision and up to another, and how far they reach.
 
-    Many come in several calls. Raise GrpcError, also for compacted revisions, or MemberLost.
+    Many come in several calls. Raise GrpcError, also for compacted revisions, or PeerLost.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[int] = loop.create_future()
@@ -69,15 +70,14 @@ async def read_events(
 
     def end_with(error: Exception | None) -> None:
         if not done.done():
-            done.set_exception(error or MemberLost("etcd ended the watch"))
+            done.set_exception(error or PeerLost("etcd ended the watch"))
 
     def receive(message: bytes) -> None:
         answer = wire.watch_answer(message)
         if done.done():
             return
         if answer.is_cancelled:
-            code, why = (11, "compacted") if answer.compacted else (14, answer.reason)
-            end_with(GrpcError(code, why, compacted=answer.compacted))
+            end_with(HistoryCompacted(answer.compacted) if answer.compacted else GrpcError(14, answer.reason))
         elif answer.events:
             events.extend(
                 event for event in answer.events if event.now.key >= key and (end == b"\0" or event.now.key < end)
@@ -100,7 +100,7 @@ async def read_events(
             reached = await done
         return [event for event in events if event.now.mod_revision <= until], min(reached, until)
     except TimeoutError:
-        raise MemberLost("etcd did not send the history in time") from None
+        raise PeerLost("etcd did not send the history in time") from None
     finally:
         questions.stop()
         connection.cancel(call)

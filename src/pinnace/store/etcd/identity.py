@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from pinnace.process.grpc.errors import CallError
 from pinnace.store.etcd import wire
 from pinnace.store.etcd.base import EtcdState, RevisionBase, identity_key, read_state, state_answer, state_request
 from pinnace.store.etcd.client import EtcdClient
-from pinnace.store.etcd.errors import EtcdError, WrongStore
+from pinnace.store.etcd.errors import WrongStore
 from pinnace.store.etcd.settings import EtcdSettings
 from pinnace.store.etcd.transactions import unreachable
 from pinnace.store.store import Damaged
@@ -156,7 +157,7 @@ async def check_store(settings: EtcdSettings, key: bytes, memory: Path, *, accep
     client = EtcdClient(settings)
     try:
         check_state(await read_state(client, key), known, client.address)
-    except EtcdError as error:
+    except CallError as error:
         raise unreachable(client, error) from error
     finally:
         client.close()

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
+from pinnace.process.grpc.errors import CallError
 from pinnace.store.etcd import wire
 from pinnace.store.etcd.base import base_key, move_base, read_state
 from pinnace.store.etcd.client import EtcdClient
-from pinnace.store.etcd.errors import EtcdError
 from pinnace.store.etcd.history import LARGE_PAGE, read_range
 from pinnace.store.etcd.settings import EtcdSettings
 from pinnace.store.etcd.store import EtcdStore
@@ -29,7 +29,7 @@ async def read_etcd(settings: EtcdSettings, *, prefix: str) -> StoreSnapshot:
             raise StoreError(f"etcd at {client.address} has no cluster; check the address")
         offset, first = state.base.offset, settings.root + prefix
         answer = await read_range(client, first.encode(), (end_of(first) or "\0").encode(), largest_page=LARGE_PAGE)
-    except EtcdError as error:
+    except CallError as error:
         raise unreachable(client, error) from error
     finally:
         client.close()
@@ -51,7 +51,7 @@ async def restore_etcd(
                 f"etcd at {client.address} has a cluster already; delete its keys below {prefix} and /pinnace/ first"
             )
         await move_base(client, key, base, None)
-    except EtcdError as error:
+    except CallError as error:
         raise unreachable(client, error) from error
     finally:
         client.close()

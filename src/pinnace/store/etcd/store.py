@@ -14,10 +14,11 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pinnace.process.grpc.errors import CallError, GrpcError
 from pinnace.store.etcd import wire
 from pinnace.store.etcd.base import RevisionBase, base_key, move_base, read_state
 from pinnace.store.etcd.client import CALL_SECONDS, EtcdClient
-from pinnace.store.etcd.errors import EtcdError, GrpcError
+from pinnace.store.etcd.errors import HistoryCompacted, is_compacted
 from pinnace.store.etcd.feed import PROGRESS_SECONDS, WatchFeed
 from pinnace.store.etcd.history import LARGE_PAGE, read_events, read_range
 from pinnace.store.etcd.identity import Followed, StoreIdentity
@@ -109,7 +110,7 @@ class EtcdStore(ViewedStore):
                 await store._begin()
                 store._running = asyncio.create_task(store._run())
                 await store._feed.begun
-        except (EtcdError, TimeoutError) as error:
+        except (CallError, TimeoutError) as error:
             await store.close()
             raise unreachable(client, error) from error
         except BaseException:
@@ -150,9 +151,9 @@ class EtcdStore(ViewedStore):
         try:
             await self._client.call(wire.COMPACT, wire.compaction_request(revision - self._base.offset))
         except GrpcError as error:
-            if not error.is_compacted:
+            if not is_compacted(error):
                 raise write_failed(self._client, error) from error
-        except EtcdError as error:
+        except CallError as error:
             raise write_failed(self._client, error) from error
         self._view.compacted = max(self._view.compacted, revision)
 
@@ -161,7 +162,7 @@ class EtcdStore(ViewedStore):
         self._check_open()
         try:
             await self._client.call(wire.RANGE, wire.range_request(self._base_key), seconds=_CHECK_SECONDS)
-        except EtcdError as error:
+        except CallError as error:
             raise unreachable(self._client, error) from error
         if self._feed.error:
             raise StoreError(f"the watch of etcd does not run ({self._feed.error}); it is begun again")
@@ -173,7 +174,7 @@ class EtcdStore(ViewedStore):
             return
         try:
             alarms = wire.alarm_answer(await self._client.call(wire.ALARM, b"", seconds=_CHECK_SECONDS))
-        except EtcdError as error:
+        except CallError as error:
             raise write_failed(self._client, error) from error
         for alarm in wire.AlarmKind:
             if alarm in alarms:
@@ -371,7 +372,7 @@ class EtcdStore(ViewedStore):
         if self._leases.applies_to(key):
             try:
                 lease = await self._leases.lease_for(key)
-            except EtcdError as error:
+            except CallError as error:
                 raise write_failed(self._client, error) from error
         theirs = self._theirs(key, expected)
         request = wire.put_if(self._name(key), value, mod_revision=theirs, lease=lease, guards=guards)
@@ -431,7 +432,7 @@ class EtcdStore(ViewedStore):
         request = wire.range_request(self._base_key, count_only=True)
         try:
             answer = wire.range_answer(await self._client.call(wire.RANGE, request))
-        except EtcdError as error:
+        except CallError as error:
             raise unreachable(self._client, error) from error
         await self._reach(answer.revision + self._base.offset)
 
@@ -467,7 +468,7 @@ class EtcdStore(ViewedStore):
         theirs = revision - self._base.offset
         try:
             answer = await read_range(self._client, first, end, limit=limit, revision=theirs)
-        except EtcdError as error:
+        except CallError as error:
             raise self._refused(error, revision) from error
         records = [self._record(pair) for pair in answer.pairs]
         remaining = answer.total - len(records)
@@ -479,7 +480,7 @@ class EtcdStore(ViewedStore):
         first, end = wire.prefix_range((self._root + prefix).encode())
         try:
             events, reached = await read_events(self._client, first, end, after=after - offset, until=until - offset)
-        except EtcdError as error:
+        except CallError as error:
             raise self._refused(error, after) from error
         return [self._change(event) for event in events], reached + offset
 
@@ -490,9 +491,9 @@ class EtcdStore(ViewedStore):
             return Change(now.key, now.revision, None, previous, 0)
         return Change(now.key, now.revision, now.value, previous, now.created)
 
-    def _refused(self, error: EtcdError, revision: int) -> StoreError:
-        if isinstance(error, GrpcError) and error.is_compacted:
-            known = error.compacted + self._base.offset if error.compacted else revision + 1
+    def _refused(self, error: CallError, revision: int) -> StoreError:
+        if isinstance(error, GrpcError) and is_compacted(error):
+            known = error.compacted + self._base.offset if isinstance(error, HistoryCompacted) else revision + 1
             self._view.compacted = max(self._view.compacted, known)
             return Compacted(revision, compacted=self._view.compacted)
         return unreachable(self._client, error)
@@ -611,7 +612,7 @@ class Leases:
         return bool(self._prefixes) and key.startswith(self._prefixes)
 
     async def lease_for(self, key: str) -> int:
-        """Return the lease for a key that is written now. Raise EtcdError."""
+        """Return the lease for a key that is written now. Raise CallError."""
         prefix = next(prefix for prefix in self._prefixes if key.startswith(prefix))
         async with self._lock:
             now = asyncio.get_running_loop().time()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from pinnace.process.grpc.errors import CallError, GrpcError, PeerLost
 from pinnace.store.etcd import wire
 from pinnace.store.etcd.client import CALL_SECONDS, EtcdClient
-from pinnace.store.etcd.errors import EtcdError, GrpcError, MemberLost, WrongStore
+from pinnace.store.etcd.errors import WrongStore, is_out_of_space, is_too_large, is_transient
 from pinnace.store.store import Change, Damaged, StoreError, ValueTooLarge, WriteFailed
 
 _PAUSE_SECONDS = 0.05
@@ -45,8 +46,8 @@ async def commit(client: EtcdClient, request: bytes) -> tuple[wire.TxnAnswer, bo
     while True:
         try:
             answer = wire.txn_answer(await client.call_once(wire.TXN, request, seconds=deadline - loop.time()))
-        except (MemberLost, GrpcError, WrongStore) as error:
-            is_final = isinstance(error, WrongStore) or (isinstance(error, GrpcError) and not error.is_transient)
+        except (PeerLost, GrpcError, WrongStore) as error:
+            is_final = isinstance(error, WrongStore) or (isinstance(error, GrpcError) and not is_transient(error))
             if is_final or loop.time() + _PAUSE_SECONDS >= deadline:
                 raise write_failed(client, error) from error
             is_open = True
@@ -55,17 +56,17 @@ async def commit(client: EtcdClient, request: bytes) -> tuple[wire.TxnAnswer, bo
         return answer, is_open
 
 
-def write_failed(client: EtcdClient, error: EtcdError) -> WriteFailed:
+def write_failed(client: EtcdClient, error: CallError) -> WriteFailed:
     """Return the error of a write that etcd did not take, or did not answer."""
     where = f"etcd at {client.address}"
     if isinstance(error, WrongStore):
         return WriteFailed(str(error))
     if isinstance(error, GrpcError):
-        if error.is_out_of_space:
+        if is_out_of_space(error):
             return WriteFailed(f"{where} did not take a write ({error}); {ALARM_HELP[wire.AlarmKind.NOSPACE]}")
-        if error.is_too_large:
+        if is_too_large(error):
             return ValueTooLarge(f"{where} did not take a write ({error}); raise its --max-request-bytes")
-        if not error.is_transient:
+        if not is_transient(error):
             return WriteFailed(f"{where} did not take a write ({error})")
     return WriteFailed(f"{where} did not answer a write in time ({error}); it may be stored or not: read it again")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
-from pinnace.schema.varint import encode_varint
+from pinnace.process.varint import encode_varint
 from pinnace.store.store import Damaged
 
 RANGE = b"/etcdserverpb.KV/Range"

@@ -1,0 +1,1 @@
+"""gRPC over Unix sockets and TCP: messages, calls, and a server."""
