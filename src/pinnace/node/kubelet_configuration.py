@@ -264,7 +264,7 @@ _FIXED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "enableControllerAttachDetach": ((True,), "volumes are attached by the controller"),
     "enableDebuggingHandlers": ((True,), "logs and exec are always served"),
     "memorySwap": (({}, {"swapBehavior": ""}, {"swapBehavior": "NoSwap"}), "pods do not use swap"),
-    "podPidsLimit": ((-1,), "the node sets no such limit for each pod"),
+    "podPidsLimit": ((-1,), "each pod has at most 4096 processes"),
     "runOnce": ((False,), "Runonce mode has been deprecated and should not be set"),
     "seccompDefault": ((False,), "set a seccompProfile in the pods"),
     "protectKernelDefaults": ((False,), "the node does not compare settings of the kernel"),

@@ -9,7 +9,7 @@ import pytest
 
 from pinnace.model.objects import Object
 from pinnace.model.typed_objects import Pod
-from pinnace.node.resources.amounts import container_resources, pod_resources
+from pinnace.node.resources.amounts import POD_PIDS, container_resources, pod_resources
 from pinnace.node.resources.huge_pages import NoHugePages, allocatable_of, capacity_of_pages, page_size_of_medium
 
 _GI = 1 << 30
@@ -28,6 +28,7 @@ def test_a_container_without_limits_has_those_of_the_whole_pod() -> None:
     assert (second.cpu_quota, second.memory_bytes, second.cpu_shares) == (100_000, 100 << 20, 1024)
     whole = pod_resources(pod)
     assert (whole.cpu_shares, whole.cpu_quota, whole.memory_bytes) == (512, 100_000, 100 << 20)
+    assert whole.pids == first.pids == POD_PIDS
 
 
 def test_an_init_container_without_a_limit_leaves_the_pod_without_one() -> None:

@@ -12,6 +12,7 @@ from pinnace.node.resources.huge_pages import limits_of_pages
 from pinnace.node.runtime.runtime import Resources
 
 POD_PIDS = 4096
+"""The most processes of a pod, and of each of its containers."""
 _MINIMUM_SHARES = 2
 _MINIMUM_QUOTA = 1000
 _GUARANTEED_SCORE, _BEST_EFFORT_SCORE = -997, 1000
@@ -44,6 +45,7 @@ def pod_resources(pod: Pod) -> Resources:
         cpu_shares=_shares(requests.get("cpu", ZERO).milli_value),
         cpu_quota=_quota(limits.get("cpu", ZERO).milli_value),
         memory_bytes=limits.get("memory", ZERO).value,
+        pids=POD_PIDS,
         huge_pages=limits_of_pages({name: str(amount) for name, amount in requests.items()}),
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from tests.node.images.image_files import BuiltImage, directory, entry, layer
 
 from pinnace.model.objects import Object
 from pinnace.node.agent.volumes.volume_files import VolumeFile, write_volume
-from pinnace.node.agent.volumes.volumes import MOST_BYTES
+from pinnace.node.agent.volumes.volumes import MOST_BYTES, VolumeMemory
 from pinnace.node.machine.subordinate_ids import find_mappers
 
 needs_ids = pytest.mark.skipif(
@@ -345,18 +347,28 @@ def _annotation_files(count: int) -> list[Object]:
     return [{"path": f"file-{number}", "fieldRef": reference} for number in range(count)]
 
 
+def _deep_files(count: int) -> list[Object]:
+    return [{"key": "empty", "path": f"{number}{'/d' * 900}"} for number in range(count)]
+
+
 @pytest.mark.parametrize(
     "volume",
     [
         {"configMap": {"name": "large", "items": _files_of_key(1_500)}},
         {"projected": {"sources": [{"configMap": {"name": "large", "items": _files_of_key(1_500)}}]}},
         {"downwardAPI": {"items": _annotation_files(1_500)}},
+        {
+            "configMap": {
+                "name": "large",
+                "items": [{"key": "empty", "path": f"{top}{'/d' * 900}"} for top in range(20)],
+            }
+        },
     ],
-    ids=["ConfigMap", "projected", "annotations"],
+    ids=["ConfigMap", "projected", "annotations", "directories"],
 )
 async def test_many_files_of_one_large_text_do_not_fill_the_memory_of_the_node(node: RealNode, volume: Object) -> None:
     data = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large", "namespace": "default"}}
-    await node.client.create({**data, "data": {"k": "x" * 900_000}})
+    await node.client.create({**data, "data": {"k": "x" * 900_000, "empty": ""}})
     volumes = [{"name": "api", **volume}]
     metadata = {"annotations": {"example.com/a": "x" * 200_000}}
     await node.create("greedy", ["true"], metadata=metadata, volumes=volumes, container=_mount("api", "/api"))
@@ -370,6 +382,48 @@ async def test_many_files_of_one_large_text_do_not_fill_the_memory_of_the_node(n
 
     await node.until(is_reported)
     assert await _output(node, "other", "echo fine") == "fine\n"
+
+
+def test_a_file_may_be_as_deep_as_its_path_is_long(tmp_path: Path) -> None:
+    deepest = "/".join("d" * 2_000)
+    place = os.open(tmp_path, os.O_RDONLY)
+    try:
+        write_volume(place, "api", {deepest: VolumeFile(b"x", 0o644)})
+        assert (tmp_path / "api" / deepest).read_bytes() == b"x"
+        write_volume(place, "api", {"other": VolumeFile(b"x", 0o644)})
+    finally:
+        os.close(place)
+    assert sorted(os.listdir(tmp_path / "api/..data/")) == ["other"]
+
+
+_SHARE, _LENT = 25, 250
+"""The bytes of a node with 1000 bytes for ten pods: what each of them has, and what all may take beside."""
+
+
+@pytest.fixture
+def shared() -> Callable[..., None]:
+    """Reserve memory of a node for a pod, after others have taken as much as they get."""
+    memory = VolumeMemory(most_pods=10)
+    reserve = partial(memory.reserve, total=1000, is_made=False)
+    reserve("greedy", _SHARE + _LENT - 1)
+    reserve("second", _SHARE + 1)
+    return reserve
+
+
+def test_pods_that_take_much_memory_leave_each_other_pod_its_share(shared: Callable[..., None]) -> None:
+    for number in range(8):
+        with pytest.raises(ValueError, match=f"beside {_SHARE} bytes for each pod"):
+            shared(f"late-{number}", _SHARE + 1)
+        shared(f"late-{number}", _SHARE)
+    with pytest.raises(ValueError, match="beside 25 bytes"):
+        shared("second", _SHARE + 2)
+    shared("second", _SHARE + 1)
+
+
+def test_pods_of_an_earlier_agent_keep_their_memory(shared: Callable[..., None]) -> None:
+    shared("running", 100, is_made=True)
+    with pytest.raises(ValueError, match="beside 25 bytes"):
+        shared("running", 101, is_made=True)
 
 
 def test_a_content_that_many_files_share_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from tests.node.runtime.embedded.conftest import HOST, PROCESSES, Pods, log_of, 
 
 from pinnace.node.errors import ConfigRefused, NotThere, StartFailed
 from pinnace.node.machine import linux
+from pinnace.node.runtime.embedded.groups.cgroups import group_name
 from pinnace.node.runtime.runtime import (
     RUNTIME_DEFAULT,
     ContainerConfig,
@@ -331,6 +332,25 @@ async def test_a_fork_bomb_is_held_by_the_limit_of_processes(pods: Pods) -> None
     assert status.exit_code != 0
     neighbour = await pods.output("echo fine", sandbox, name="neighbour")
     assert neighbour == "fine\n"
+
+
+async def test_the_containers_of_a_pod_share_its_limit_of_processes(pods: Pods) -> None:
+    await _need_limits(pods)
+    sandbox = await pods.sandbox(resources=Resources(pids=30))
+    command = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 1000 & done; echo over; wait"
+    first = await pods.start(command, sandbox)
+    await _wait_for_log(pods, first, "over")
+    second = await pods.start(command, sandbox, name="second")
+    assert (await pods.end_of(second)).exit_code != 0
+    assert await pods.output("echo fine") == "fine\n"
+
+
+async def test_the_pods_of_a_node_leave_process_numbers_to_the_machine(pods: Pods) -> None:
+    await _need_limits(pods)
+    await pods.start("sleep 1000")
+    limits = list(Path("/sys/fs/cgroup").rglob(f"{group_name(pods.directory)}/pids.max"))
+    most = int(Path("/proc/sys/kernel/pid_max").read_text())
+    assert [int(limit.read_text()) <= most * 3 // 4 for limit in limits] == [True]
 
 
 async def test_the_use_of_a_container_is_measured(pods: Pods) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from pinnace.client.client import Client
 from pinnace.client.transport import ConnectionLost
-from pinnace.model import errors
+from pinnace.model import errors, quantity
 from pinnace.model.objects import Key
 from pinnace.model.typed_objects import Container, Pod
 from pinnace.node.agent.api_objects import ApiObjects
@@ -30,6 +30,7 @@ from pinnace.node.agent.status.status_writes import PodStatusWriter
 from pinnace.node.agent.volumes.host_volumes import MountFailed
 from pinnace.node.agent.volumes.volumes import (
     PodVolumes,
+    VolumeMemory,
     VolumeSources,
     fs_group_of,
     remove_from_memory,
@@ -84,7 +85,9 @@ class PodWorkers:
         self._context = context
         self._objects = ApiObjects(client)
         self._certificates = context.certificates
-        self._sources = VolumeSources(self._objects, context.trust_bundles, context.certificates)
+        most_pods = quantity.parse(node.allocatable.get("pods", "0")).value
+        self._volume_memory = VolumeMemory(most_pods)
+        self._sources = VolumeSources(self._objects, context.trust_bundles, context.certificates, self._volume_memory)
         self._actions = Actions(runtime)
         self._starter = ContainerStarter(node, runtime, pulls, self._objects, recorder, context.services)
         self._ends = PodEnds(runtime, client.clock, recorder, context.current)
@@ -528,6 +531,7 @@ class PodWorkers:
     async def _remove_data(self, uid: str) -> None:
         """Remove the Secrets, tokens and other data of the API that the pod's volumes show."""
         await asyncio.to_thread(remove_from_memory, await self._runtime.memory(), uid)
+        self._volume_memory.forget(uid)
 
     async def _latest(self, sandbox: str, name: str) -> ContainerStatus | None:
         instances = [instance for instance in await self._runtime.containers(sandbox) if instance.config.name == name]

@@ -38,7 +38,7 @@ def write_volume(place: int, name: str, files: Mapping[str, VolumeFile], group: 
     record, digest = f"{name}.digest", _digest_of(files, group)
     if _link_target(place, record) == digest:
         return
-    parts = {path: _parts_of(path) for path in files}
+    parts = {path: parts_of(path) for path in files}
     with open_directory(place, name, 0o755) as volume:
         fresh = f"..{secrets.token_hex(8)}"
         try:
@@ -49,7 +49,7 @@ def write_volume(place: int, name: str, files: Mapping[str, VolumeFile], group: 
                 if owners:
                     give_files(top, owners, -1 if group is None else group)
             _replace_link(volume, _DATA, fresh)
-        except OSError:
+        except BaseException:
             with contextlib.suppress(OSError):
                 _remove(volume, fresh)
             raise
@@ -62,7 +62,7 @@ def write_volume(place: int, name: str, files: Mapping[str, VolumeFile], group: 
     _replace_link(place, record, digest)  # A link is replaced at once, and takes no block of a full file system.
 
 
-def _parts_of(path: str) -> list[str]:
+def parts_of(path: str) -> list[str]:
     """Split a path. The API server has checked it; the agent refuses again what would lead out of the volume."""
     parts = path.split("/")
     if path.startswith(("/", "..")) or "\0" in path or {"", ".", ".."} & set(parts) or len(path) > _LONGEST_PATH:
@@ -73,6 +73,14 @@ def _parts_of(path: str) -> list[str]:
 @contextlib.contextmanager
 def open_directory(above: int, name: str, mode: int) -> Iterator[int]:
     """Open a directory, and make it if it is missing, with this mode whatever the umask is."""
+    opened = _enter(above, name, mode)
+    try:
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def _enter(above: int, name: str, mode: int) -> int:
     try:
         os.mkdir(name, 0o700, dir_fd=above)
         is_new = True
@@ -82,19 +90,25 @@ def open_directory(above: int, name: str, mode: int) -> Iterator[int]:
     try:
         if is_new:
             os.fchmod(opened, mode)
-        yield opened
-    finally:
+    except OSError:
         os.close(opened)
+        raise
+    return opened
 
 
-def _write_file(above: int, parts: list[str], file: VolumeFile, group: int | None) -> None:
-    if len(parts) > 1:
-        with open_directory(above, parts[0], 0o755) as below:
-            _write_file(below, parts[1:], file, group)
-        return
-    with open(os.open(parts[0], _NEW_FILE, 0o600, dir_fd=above), "wb") as opened:
-        opened.write(file.content)
-        os.fchmod(opened.fileno(), file.mode | (0o440 if group is not None else 0))
+def _write_file(top: int, parts: list[str], file: VolumeFile, group: int | None) -> None:
+    """Write a file below an open directory. One directory is open at a time, however deep the path is."""
+    place = os.dup(top)
+    try:
+        for name in parts[:-1]:
+            below = _enter(place, name, 0o755)
+            os.close(place)
+            place = below
+        with open(os.open(parts[-1], _NEW_FILE, 0o600, dir_fd=place), "wb") as opened:
+            opened.write(file.content)
+            os.fchmod(opened.fileno(), file.mode | (0o440 if group is not None else 0))
+    finally:
+        os.close(place)
 
 
 def _replace_link(above: int, name: str, target: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -30,7 +31,7 @@ from pinnace.node.agent.volumes.persistent_volumes import (
 )
 from pinnace.node.agent.volumes.pod_certificates import PodCertificates, SourcePlace
 from pinnace.node.agent.volumes.trust_bundles import TrustBundles
-from pinnace.node.agent.volumes.volume_files import VolumeFile, open_directory, write_volume
+from pinnace.node.agent.volumes.volume_files import VolumeFile, open_directory, parts_of, write_volume
 from pinnace.node.machine.mapped_root import remove_tree
 from pinnace.node.resources.amounts import pod_resources
 from pinnace.node.resources.huge_pages import MEDIUM as HUGE_PAGES
@@ -41,6 +42,52 @@ MOST_BYTES = 64 << 20
 """The most memory that the volumes of API objects of one pod take. Items may show a key of 1 MB in thousands of files:
 they would fill the memory of the node, which all pods share."""
 _PAGE = 4096
+_MOST_ENTRIES = MOST_BYTES // _PAGE
+
+
+class VolumeMemory:
+    """The memory of a node for volumes of API objects, which all its pods share.
+
+    Half of the file system is for the volumes as they are: an update needs room for the old and the new files. Half of
+    that is reserved in equal shares for as many pods as the node takes; the rest is lent to pods that need more than
+    their share. So no number of pods keeps another from its share.
+
+    A limit by the pod's own memory limit would refuse pods that run elsewhere: a kubelet has ConfigMaps on its disk.
+    """
+
+    def __init__(self, most_pods: int) -> None:
+        self._most_pods = max(1, most_pods)
+        self._sizes: dict[str, int] = {}
+
+    def reserve(self, uid: str, size: int, *, total: int, is_made: bool) -> None:
+        """Reserve what a pod needs of the `total` memory. Raise ValueError if it may not have so much.
+
+        `is_made`: the node has volumes of the pod, which an earlier agent has made if this one does not know it.
+        """
+        if size > MOST_BYTES:
+            raise ValueError(
+                f"the volumes of API objects of this pod have more than {MOST_BYTES} bytes together: "
+                "each file and directory takes at least a page, and each copy of a key counts"
+            )
+        known = self._sizes.get(uid)
+        if known is None and is_made:
+            known = size
+        part = total // 4
+        share = part // self._most_pods
+        lent = sum(max(0, other - share) for pod, other in self._sizes.items() if pod != uid)
+        if size > max(share, known or 0) and size - share > part - lent:
+            raise ValueError(
+                f"the volumes of API objects of this pod have {size} bytes, and other pods have taken the memory that "
+                f"the node has beside {share} bytes for each pod"
+            )
+        self._sizes[uid] = max(size, known or 0)
+
+    def settle(self, uid: str, size: int) -> None:
+        """Give back what a pod has reserved and does not need any more."""
+        self._sizes[uid] = size
+
+    def forget(self, uid: str) -> None:
+        self._sizes.pop(uid, None)
 
 
 @dataclass(slots=True)
@@ -68,6 +115,7 @@ class VolumeSources:
     objects: ApiObjects
     trust_bundles: TrustBundles
     certificates: PodCertificates
+    memory: VolumeMemory
 
 
 class _Defaults(NamedTuple):
@@ -83,7 +131,7 @@ async def set_up_volumes(
 ) -> PodVolumes:
     """Make or update every volume of the pod: below a directory of its own, or in memory. Raise MountFailed."""
     made = PodVolumes()
-    size = 0
+    size, uid = 0, facts.pod["metadata"]["uid"]
     for volume in facts.pod["spec"].get("volumes") or ():
         name = volume["name"]
         try:
@@ -102,18 +150,20 @@ async def set_up_volumes(
             else:
                 files = await _files(volume, facts, sources)
                 size += _size_in_memory(files)
-                if size > MOST_BYTES:
-                    raise ValueError(
-                        f"the volumes of API objects of this pod have more than {MOST_BYTES} bytes together: "
-                        "a file takes at least a page, and each copy of a key counts"
-                    )
-                uid = facts.pod["metadata"]["uid"]
+                _reserve(sources, uid, size, memory)
                 await asyncio.to_thread(_write_in_memory, memory, uid, name, files, fs_group_of(facts.pod))
                 made.paths[name] = f"{memory.path}/{uid}/{name}"
                 made.read_only.add(name)
         except (OSError, ValueError) as error:
             raise MountFailed(f'MountVolume.SetUp failed for volume "{name}" : {error}') from error
+    sources.memory.settle(uid, size)
     return made
+
+
+def _reserve(sources: VolumeSources, uid: str, size: int, memory: MemoryDirectory) -> None:
+    room = os.fstatvfs(memory.fd)
+    is_made = os.access(uid, os.F_OK, dir_fd=memory.fd, follow_symlinks=False)
+    sources.memory.reserve(uid, size, total=room.f_blocks * room.f_frsize, is_made=is_made)
 
 
 def _add_claim(made: PodVolumes, name: str, bound: BoundVolume, place: Path, group: int | None) -> None:
@@ -134,7 +184,23 @@ def _add_claim(made: PodVolumes, name: str, bound: BoundVolume, place: Path, gro
 
 
 def _size_in_memory(files: Mapping[str, VolumeFile]) -> int:
-    return sum(-(-len(file.content) // _PAGE) * _PAGE for file in files.values())
+    """The memory of files: their contents in pages, and a page for each file, directory and link."""
+    contents = sum(-(-len(file.content) // _PAGE) for file in files.values())
+    return (contents + _count_entries(files)) * _PAGE
+
+
+def _count_entries(paths: Iterable[str]) -> int:
+    """Count the entries of a volume, but not far beyond the most that a pod may have. Raise ValueError for a path."""
+    entries: dict[tuple[int, str], int] = {}
+    links = 0
+    for path in paths:
+        place = 0
+        for name in parts_of(path):
+            links += place == 0 and (place, name) not in entries
+            place = entries.setdefault((place, name), len(entries) + 1)
+        if len(entries) > _MOST_ENTRIES:
+            break
+    return len(entries) + links
 
 
 def _write_in_memory(

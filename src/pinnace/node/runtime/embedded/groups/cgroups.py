@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pinnace.node.runtime.embedded.groups.leftovers import mark, remove_leftovers
 from pinnace.node.runtime.embedded.groups.remaining_processes import end_processes_of_groups
+from pinnace.node.runtime.embedded.start.pod_users import most_processes_of_pods
 from pinnace.node.runtime.runtime import ContainerStats, Resources
 
 _V1 = ("cpu", "cpuacct", "memory", "pids", "hugetlb")
@@ -27,6 +28,7 @@ _NO_SWAP = {"memory.swap.max": "0"}
 _REMOVE_TRIES = 50
 _PREFIX = "pinnace-"
 _MOUNTS = Path("/proc/self/mountinfo")
+_PIDS = "pids.max"
 
 
 def group_name(directory: Path) -> str:
@@ -138,6 +140,7 @@ class Cgroups:
         """
         for root in self._roots:
             mark(root, self._directory)
+            _bound_processes(root)
         remove_leftovers(self._roots, _PREFIX, socket, known)
 
     def close(self) -> None:
@@ -206,6 +209,7 @@ class Cgroups:
         except FileExistsError:
             return
         mark(root, self._directory)
+        _bound_processes(root)
 
     def _create_v2(self, pod: str, container: str) -> None:
         assert self._v2 is not None
@@ -225,6 +229,13 @@ def _make(path: Path) -> Path | None:
     except OSError:
         return None
     return path if os.access(path / "cgroup.procs", os.W_OK) else None
+
+
+def _bound_processes(root: Path) -> None:
+    """Leave process numbers of the machine to its other processes, whatever the pods of the node do together."""
+    limit = root / _PIDS
+    if limit.exists():  # Version 1 has it in one hierarchy alone.
+        limit.write_text(str(most_processes_of_pods()))
 
 
 def _v1_limits(wanted: Resources) -> Mapping[str, str]:

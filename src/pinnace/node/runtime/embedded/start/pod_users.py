@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 from collections.abc import Sequence
@@ -51,6 +52,7 @@ def enter_pod_namespaces(ids: IdMap, flags: int) -> PodUsers:
     if pid == 0:
         try:
             linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+            _bound_processes(most_processes_of_pods())
             linux.unshare(linux.CLONE_NEWUSER | flags)
             theirs.send(b"!")
             ours.close()
@@ -75,6 +77,26 @@ def enter_pod_namespaces(ids: IdMap, flags: int) -> PodUsers:
         ours.close()
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+def most_processes_of_pods() -> int:
+    """The most processes that the pods of a node may have together: the rest is for the machine, and for the node."""
+    numbers = []
+    for name in ("pid_max", "threads-max"):
+        with open(f"/proc/sys/kernel/{name}") as file:
+            numbers.append(int(file.read()))
+    return min(numbers) * 3 // 4
+
+
+def _bound_processes(most: int) -> None:
+    """Bound the processes of the next user namespace that this process makes.
+
+    The kernel compares the limit with all processes of the user who makes the namespace, those in it included. It does
+    not bound what root makes: control groups do.
+    """
+    _, largest = resource.getrlimit(resource.RLIMIT_NPROC)
+    if largest == resource.RLIM_INFINITY or largest > most:
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, largest))
 
 
 def can_map(users: PodUsers, path: str) -> bool:
