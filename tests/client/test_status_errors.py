@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from pinnace.client.mapping import resource_rows
-from pinnace.client.status_errors import error_of, error_of_status
+from pinnace.client.status_errors import error_of
 from pinnace.client.transport import Answer
 from pinnace.model import errors
+from pinnace.model.errors import error_of_status
 
 ODD: list[Any] = [
     None,

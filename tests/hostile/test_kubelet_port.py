@@ -24,16 +24,17 @@ from tests.server.streaming.process_node import ProcessNode
 from pinnace.auth.certificates.authority import KeyPair, PairFiles, issue, load_pair, new_ca
 from pinnace.client.client import Client
 from pinnace.client.transport import ConnectionLost
-from pinnace.cluster import node_callers
 from pinnace.cluster.cluster import running
 from pinnace.cluster.in_process import in_process_client
-from pinnace.cluster.node_server import NodeServer, NodeServerFiles
+from pinnace.cluster.kubelet_port import kubelet_port
 from pinnace.cluster.settings import Settings
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.model.users import User
 from pinnace.node.identity.certificates import save, self_signed_certificate
 from pinnace.process.certificates import CertificateIssuer, certificate_builder, common_name
+from pinnace.server.nodes import kubelet_callers
+from pinnace.server.nodes.kubelet_port import NodeServerFiles
 
 NODE = "attacked"
 SECONDS = 30.0
@@ -87,7 +88,7 @@ async def port(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterato
         client = in_process_client(cluster.plane.local(user), field_manager="kubelet")
         files = NodeServerFiles(tmp_path / "serving.pem", pki / "ca.crt")
         save(files.pair, self_signed_certificate(NODE, [NODE, "127.0.0.1"], datetime.now(UTC)))
-        server = NodeServer(client, NODE)
+        server = kubelet_port(client, NODE)
         number = await server.start(ProcessNode(), "127.0.0.1", 0, files)
         try:
             ca = load_pair(PairFiles(pki / "ca.crt", pki / "ca.key"))
@@ -256,7 +257,7 @@ async def test_tokens_are_reviewed_by_the_api_server(port: Port) -> None:
 async def test_a_review_that_fails_is_an_error_of_the_node(
     port: Port, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
-    monkeypatch.setattr(node_callers, "REVIEW_SECONDS", 0.2)
+    monkeypatch.setattr(kubelet_callers, "REVIEW_SECONDS", 0.2)
 
     async def post(document: Object) -> Object:
         if failure == "silence":

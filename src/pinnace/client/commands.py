@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from pinnace.client.status_errors import error_of_status
 from pinnace.client.transport import ConnectionLost, Socket
+from pinnace.model.errors import error_of_status
 from pinnace.process.tasks import Tasks
 
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255

@@ -21,9 +21,9 @@ from pinnace.client.snapshots import (
     read_snapshot,
     shared_snapshot,
 )
-from pinnace.client.status_errors import error_of_status
 from pinnace.client.typed import Resource, Unfit, typed, typed_list
 from pinnace.model import errors
+from pinnace.model.errors import error_of_status
 from pinnace.model.objects import Object, ObjectEvent
 from pinnace.process.clock import AlarmClock
 from pinnace.process.work_slices import DECODING, in_turns

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from ipaddress import ip_network
 
-import orjson
-
 from pinnace.admission.chain import AdmissionChain
 from pinnace.auth.authentication.impersonation import Impersonator
 from pinnace.auth.certificates.authority import CertificateFiles
-from pinnace.client.status_errors import error_of
-from pinnace.client.transport import Answer
 from pinnace.cluster.admission import build_admission
 from pinnace.cluster.extensions import Aggregation, CustomResources
 from pinnace.cluster.security import Security, build_security
@@ -23,12 +17,11 @@ from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions, minors
 from pinnace.kinds.feature_gates.gates import FeatureGates
 from pinnace.kinds.flowcontrol import GROUP as FLOW_CONTROL
-from pinnace.kinds.networking.address_objects import ADDRESSES, address_object
 from pinnace.kinds.pods.resource_metrics import render_pod_resources
 from pinnace.kinds.runtime_config import RuntimeConfig
 from pinnace.kinds.services.strategy import service_strategy
 from pinnace.kinds.services.types import DEFAULT_FAMILIES
-from pinnace.model.objects import AnyObject, Kind, Object
+from pinnace.model.objects import Kind
 from pinnace.model.resources import Registry, Resource
 from pinnace.model.users import MASTERS, User
 from pinnace.process.clock import AlarmClock, SystemClock
@@ -51,9 +44,10 @@ from pinnace.server.reviews import Reviews, ReviewSecurity
 from pinnace.server.targets import Targets
 from pinnace.server.verbs import SharedVerbs, Subresources, Verbs
 from pinnace.server.webhooks.client import HttpsWebhookClient
+from pinnace.server.write.address_records import AddressRecords
 from pinnace.server.write.binding import PodBinder
 from pinnace.server.write.eviction import Evictions
-from pinnace.server.write.reservations import Network, ServiceReservations
+from pinnace.server.write.reservations import ServiceReservations
 from pinnace.server.write.scales import Scales
 from pinnace.serving.cache.fanout import Fanout
 from pinnace.serving.cache.representations import Representations
@@ -63,7 +57,6 @@ from pinnace.serving.discovery.discovery import DiscoveryPages
 from pinnace.serving.discovery.openapi import OpenApi
 from pinnace.serving.discovery.pages import Issuer, NonResourcePages
 from pinnace.serving.discovery.version import version_of
-from pinnace.serving.messages import Response
 from pinnace.serving.read.reader import ObjectReader
 from pinnace.serving.write.body_decoder import BodyDecoder, Patches
 from pinnace.serving.write.edits import Ownerships
@@ -372,64 +365,6 @@ def _built_in(minor: str, *, old_versions: bool, gates: str, config: str) -> tup
         gates=FeatureGates.parse(minor, gates),
     )
     return definitions, tuple(resources)
-
-
-_log = logging.getLogger(__name__)
-_HEADERS = {"content-type": "application/json", "user-agent": "kube-apiserver"}
-
-
-class AddressRecords:
-    """Reads ranges and addresses from the watch cache; writes through the API, as Kubernetes' own servers do."""
-
-    def __init__(self, registry: Registry, fanout: Fanout) -> None:
-        self._fanout = fanout
-        addresses = registry.of_kind(Kind("networking.k8s.io", "v1", "IPAddress"))
-        ranges = registry.of_kind(Kind("networking.k8s.io", "v1", "ServiceCIDR"))
-        self._addresses = addresses.prefix if addresses is not None else ""
-        self._ranges = ranges.prefix if ranges is not None else ""
-        self._local: LocalApi | None = None
-
-    def connect(self, local: LocalApi) -> None:
-        """Write through this API. Without one, no objects are written."""
-        self._local = local if self._addresses else None
-
-    def ranges(self) -> Sequence[Network]:
-        if not self._ranges:
-            return ()
-        stored = (entry.decode() for _, entry in sorted(self._fanout.cache(self._ranges).entries.items()))
-        return [ip_network(text) for obj in stored if _is_ready(obj) for text in obj["spec"].get("cidrs") or ()]
-
-    def is_taken(self, address: str) -> bool:
-        return bool(self._addresses) and address in self._fanout.cache(self._addresses).entries
-
-    async def create(self, address: str, service: AnyObject) -> bool:
-        if self._local is None:
-            return True
-        answer = await self._local.request("POST", ADDRESSES, orjson.dumps(address_object(address, service)), _HEADERS)
-        if answer.status == 409:
-            return False
-        if answer.status >= 400:
-            raise error_of(Answer(answer.status, {}, _body_of(answer)))
-        return True
-
-    async def delete(self, address: str) -> None:
-        if self._local is None:
-            return
-        answer = await self._local.request("DELETE", f"{ADDRESSES}/{address}", b"", _HEADERS)
-        if answer.status >= 400 and answer.status != 404:
-            # The service is gone already. The repair loop deletes the object later.
-            _log.warning("IPAddress %s could not be deleted: %s", address, _body_of(answer).decode(errors="replace"))
-
-
-def _body_of(answer: Response) -> bytes:
-    return answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
-
-
-def _is_ready(service_range: Object) -> bool:
-    """Whether addresses may be allocated from a range. One without a condition is ready: its controller may be late."""
-    conditions = (service_range.get("status") or {}).get("conditions") or ()
-    ready = next((condition["status"] for condition in conditions if condition["type"] == "Ready"), "True")
-    return ready == "True" and "deletionTimestamp" not in service_range["metadata"]
 
 
 def build_verbs(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Sequence
-
 from pinnace.auth.certificates.authority import PairFiles
 from pinnace.client.client import Client
 from pinnace.extensions.aggregation.availability import AutoRegistration, Availability
@@ -16,60 +13,23 @@ from pinnace.extensions.custom.lifecycle import DefinitionLifecycle
 from pinnace.kinds.golang import empty_fields, field_types
 from pinnace.metrics.providers import MetricsProviders
 from pinnace.model import quantity
-from pinnace.model.objects import Object
 from pinnace.model.webhooks import ServiceAddresses, WebhookClient
 from pinnace.process.exposition import Labels
 from pinnace.schema.golang.decode import Decoders
 from pinnace.server.foundation import Foundation
 from pinnace.server.metrics import RequestMetrics
-from pinnace.serving.cache.fanout import Fanout
+from pinnace.server.nodes.service_addresses import (
+    ENDPOINTS,
+    SERVICE_OF_SLICE,
+    SERVICES,
+    SLICES,
+    ReachableAddresses,
+    StoredServices,
+)
 from pinnace.serving.cache.watch_cache import CacheEvent
 from pinnace.serving.custom.definitions import BuiltIn
 
 API_SERVICES = "/registry/apiregistration.k8s.io/apiservices/"
-_SERVICES = "/registry/core/services/"
-_ENDPOINTS = "/registry/core/endpoints/"
-_SLICES = "/registry/discovery.k8s.io/endpointslices/"
-_OWNER = "kubernetes.io/service-name"
-
-
-class ReachableAddresses:
-    """Addresses of services that this process can reach: external names, and addresses of this machine.
-
-    Addresses of a cluster's own network may belong to other machines in the network of the host.
-    """
-
-    def __init__(self, fanout: Fanout, served: ServiceAddresses) -> None:
-        self._served = served
-        self._fanout = fanout
-
-    def address_of(self, namespace: str, name: str, port: int) -> tuple[str, int]:
-        host, at = self._served.address_of(namespace, name, port)
-        entry = self._fanout.cache(_SERVICES).entries.get(f"{namespace}/{name}")
-        spec: Object = (entry.decode().get("spec") or {}) if entry is not None else {}
-        if spec.get("type") != "ExternalName" and not is_of_this_machine(host):
-            raise LookupError(f'service "{name}" has no endpoint that can be reached from here')
-        return host, at
-
-
-class StoredServices:
-    """Services and their endpoints, from the watch caches."""
-
-    def __init__(self, fanout: Fanout) -> None:
-        self._fanout = fanout
-
-    def service(self, namespace: str, name: str) -> Object | None:
-        entry = self._fanout.cache(_SERVICES).entries.get(f"{namespace}/{name}")
-        return entry.decode() if entry is not None else None
-
-    def slices(self, namespace: str, name: str) -> Sequence[Object]:
-        cache = self._fanout.cache(_SLICES)
-        stored = [cache.entries[key].decode() for key in cache.keys_with_labels({_OWNER: name}, namespace)]
-        if stored:
-            return stored
-        entry = self._fanout.cache(_ENDPOINTS).entries.get(f"{namespace}/{name}")
-        subsets = (entry.decode().get("subsets") or ()) if entry is not None else ()
-        return [{"endpoints": subset.get("addresses") or [], "ports": subset.get("ports") or []} for subset in subsets]
 
 
 class Aggregation:
@@ -91,9 +51,9 @@ class Aggregation:
             self._registration.put(entry.decode())
         fanout.on_change(DEFINITIONS, self._definition_changed)
         fanout.on_change(API_SERVICES, self._changed)
-        for prefix in (_SERVICES, _ENDPOINTS):
+        for prefix in (SERVICES, ENDPOINTS):
             fanout.on_change(prefix, lambda event: self._service_changed(event.key))
-        fanout.on_change(_SLICES, self._slice_changed)
+        fanout.on_change(SLICES, self._slice_changed)
 
     def show(self, proxy: PairFiles) -> None:
         """Be known to aggregated servers by this certificate from now on."""
@@ -161,19 +121,8 @@ class Aggregation:
         entry = event.new or event.old
         if entry is not None and self.api_services.revision:
             metadata = entry.decode()["metadata"]
-            owner = (metadata.get("labels") or {}).get(_OWNER) or ""
+            owner = (metadata.get("labels") or {}).get(SERVICE_OF_SLICE) or ""
             self._service_changed(f"{metadata['namespace']}/{owner}")
-
-
-def is_of_this_machine(address: str) -> bool:
-    """Whether this machine could listen there."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind((address, 0))
-        except OSError:
-            return False
-    return True
 
 
 DEFINITIONS = "/registry/apiextensions.k8s.io/customresourcedefinitions/"

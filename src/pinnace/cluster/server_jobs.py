@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pinnace.auth.certificates.authority import FRONT_PROXY, CertificateFiles
+from pinnace.auth.certificates.authority import CertificateFiles
 from pinnace.client.client import Client
 from pinnace.client.exchange import Retries
 from pinnace.cluster.control_plane import ControlPlane
@@ -52,26 +51,13 @@ def add_regular_jobs(plane: ControlPlane) -> None:
 async def add_config_maps(plane: ControlPlane, files: CertificateFiles) -> None:
     """Write the ConfigMaps, and keep them in the background. Entries of others are left alone."""
     client = in_process_client(plane.local(), clock=plane.clock, field_manager="kube-apiserver")
-    trust = trust_of(files)
+    trust = files.trust()
     for hook, key, complete in (
         ("start-cluster-authentication-info-controller", TRUST, lambda data: {**data, **trust}),
         ("start-legacy-token-tracking-controller", TOKEN_TRACKING, partial(with_start_of_tracking, plane.clock)),
     ):
         await ensure_config_map(client, key, complete)
         plane.supervisor.add(f"poststarthook/{hook}", partial(keep_config_map, client, key, complete))
-
-
-def trust_of(files: CertificateFiles) -> dict[str, str]:
-    """Return the entries of extension-apiserver-authentication: the CAs and headers that aggregated servers trust."""
-    return {
-        "client-ca-file": files.client_ca.read_text(),
-        "requestheader-client-ca-file": files.front_proxy_ca.certificate.read_text(),
-        "requestheader-allowed-names": json.dumps([FRONT_PROXY]),
-        "requestheader-username-headers": json.dumps(["X-Remote-User"]),
-        "requestheader-uid-headers": json.dumps(["X-Remote-Uid"]),
-        "requestheader-group-headers": json.dumps(["X-Remote-Group"]),
-        "requestheader-extra-headers-prefix": json.dumps(["X-Remote-Extra-"]),
-    }
 
 
 SCHEDULER = User("system:kube-scheduler", (AUTHENTICATED,))

@@ -290,3 +290,87 @@ def without_values(errs: list[str]) -> list[str]:
 
 def _parts(err: str) -> tuple[str, str, str]:
     return err.partition(", got ")
+
+
+_LARGEST_NUMBER = 1 << 31
+_BY_REASON: dict[str, type[ApiError]] = {
+    kind.reason: kind
+    for kind in (
+        BadRequest,
+        Unauthorized,
+        Forbidden,
+        MethodNotAllowed,
+        NotAcceptable,
+        AlreadyExists,
+        Conflict,
+        Gone,
+        Expired,
+        TooLarge,
+        UnsupportedMediaType,
+        Invalid,
+        TooManyRequests,
+        InternalError,
+        ServerTimeout,
+        Unavailable,
+        Timeout,
+    )
+}
+_BY_CODE: dict[int, type[ApiError]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NoSuchPath,
+    405: BadMethod,
+    406: NotAcceptable,
+    409: Conflict,
+    410: Gone,
+    413: TooLarge,
+    415: UnsupportedMediaType,
+    422: Invalid,
+    429: TooManyRequests,
+    502: Unavailable,
+    503: Unavailable,
+    504: Timeout,
+}
+
+
+def error_of_status(status: Object, *, code: int = 0) -> ApiError:
+    """Return the error for a Status, which may also be the last event of a watch."""
+    details = _sanitize(status.get("details"))
+    code = code or _number(status.get("code")) or 500
+    kind = _kind_of(str(status.get("reason") or ""), code, details)
+    # Built without the subclass' constructor, which would format the message again.
+    error = kind.__new__(kind)
+    ApiError.__init__(error, str(status.get("message") or f"the server answered {code}"), details=details)
+    error.retry_after = _number(details.get("retryAfterSeconds"))
+    if isinstance(error, Invalid):
+        error.causes = tuple(
+            FieldError(*(str(cause.get(name) or "") for name in ("field", "reason", "message")))
+            for cause in details.get("causes") or ()
+        )
+    return error
+
+
+def _sanitize(details: Any) -> Object:
+    """Return the details of a Status, whose causes are objects. An aggregated server may answer with anything."""
+    if not isinstance(details, dict):
+        return {}
+    causes = details.get("causes")
+    if causes is None:
+        return details
+    listed = causes if isinstance(causes, list) else []
+    return {**details, "causes": [cause for cause in listed if isinstance(cause, dict)]}
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) and 0 < value < _LARGEST_NUMBER else 0
+
+
+def _kind_of(reason: str, code: int, details: Object) -> type[ApiError]:
+    if reason == NotFound.reason:
+        return NotFound if details.get("name") else NoSuchPath
+    if reason == Conflict.reason and any(
+        cause.get("reason") == "FieldManagerConflict" for cause in details.get("causes") or ()
+    ):
+        return ApplyConflict
+    known = _BY_REASON.get(reason) or _BY_CODE.get(code)
+    return known or (InternalError if code >= 500 else BadRequest)

@@ -19,7 +19,7 @@ from pinnace.client.client import Client
 from pinnace.cluster.control_plane import ControlPlane, build, build_on, fork_foundation
 from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import InProcessTransport, in_process_client
-from pinnace.cluster.server_jobs import add_extension_parts, trust_of
+from pinnace.cluster.server_jobs import add_extension_parts
 from pinnace.cluster.settings import Settings
 from pinnace.controllers.security.server_config_maps import TRUST
 from pinnace.controllers.storage.local_path import DIRECTORY as VOLUMES
@@ -469,7 +469,7 @@ async def _build_cluster(
 def _proxy_trust() -> Object:
     files = certificates()
     metadata = {"name": TRUST.name, "namespace": TRUST.namespace}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": trust_of(files)}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": files.trust()}
 
 
 class EmptyKinds:

@@ -20,10 +20,10 @@ from tests.extensions.aggregation.aggregating import (
 from tests.extensions.definitions import reached
 from tests.server.in_process import Object
 
-from pinnace.cluster.extensions import StoredServices
 from pinnace.cluster.in_process import in_process_client
 from pinnace.extensions.aggregation.availability import Availability, CheckResult, error_of_service
 from pinnace.model.objects import Object as Json
+from pinnace.server.nodes.service_addresses import StoredServices
 from pinnace.testing.clock import ManualClock
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -113,6 +114,18 @@ class CertificateFiles:
     def root_ca(self) -> Path:
         """The CA for clients and pods to trust."""
         return self.serving_ca or self.ca.certificate
+
+    def trust(self) -> dict[str, str]:
+        """Return the entries of extension-apiserver-authentication: the CAs and headers of callers."""
+        return {
+            "client-ca-file": self.client_ca.read_text(),
+            "requestheader-client-ca-file": self.front_proxy_ca.certificate.read_text(),
+            "requestheader-allowed-names": json.dumps([FRONT_PROXY]),
+            "requestheader-username-headers": json.dumps(["X-Remote-User"]),
+            "requestheader-uid-headers": json.dumps(["X-Remote-Uid"]),
+            "requestheader-group-headers": json.dumps(["X-Remote-Group"]),
+            "requestheader-extra-headers-prefix": json.dumps(["X-Remote-Extra-"]),
+        }
 
 
 def new_ca(*, name: str = "pinnace", now: datetime | None = None) -> KeyPair:

@@ -352,7 +352,8 @@ async def _listen(
     _: EmbeddedRuntime,
 ) -> int:
     """Start the node's own server, and return its port."""
-    from pinnace.cluster.node_server import NodeServer, NodeServerFiles, serve_health  # noqa: PLC0415 - the child of `pinnace up` rarely needs it.
+    from pinnace.cluster.kubelet_port import kubelet_port  # noqa: PLC0415 - the child of `pinnace up` rarely needs it.
+    from pinnace.server.nodes.kubelet_port import NodeServerFiles, serve_health  # noqa: PLC0415 - as above.
 
     files = NodeServerFiles(agent.directory / "pki" / SERVING_FILE, agent.directory / "pki" / "ca.crt")
     names = [agent.name, web.address]
@@ -363,7 +364,7 @@ async def _listen(
     files.ca.write_bytes(ca)
     if web.healthz_port:
         await stack.enter_async_context(serve_health(connection, web.healthz_port))
-    server = NodeServer(client, agent.name)
+    server = kubelet_port(client, agent.name)
     stack.push_async_callback(server.stop)
     return await server.start(connection, web.address, web.port, files)
 
@@ -385,13 +386,14 @@ async def _listen_for_pods(
     loop = asyncio.get_running_loop()
 
     def serve() -> None:
-        from pinnace.cluster.node_server import NodeServer, NodeServerFiles  # noqa: PLC0415 - see above.
+        from pinnace.cluster.kubelet_port import kubelet_port  # noqa: PLC0415 - see above.
+        from pinnace.server.nodes.kubelet_port import NodeServerFiles  # noqa: PLC0415 - see above.
 
         loop.remove_reader(listener)
         files = NodeServerFiles(agent.directory / "pki" / SERVING_FILE, agent.directory / "pki" / "ca.crt")
         save(files.pair, self_signed_certificate(agent.name, [agent.name, agent.address], client.clock.now()))
         files.ca.write_bytes(ca)
-        server = NodeServer(client, agent.name)
+        server = kubelet_port(client, agent.name)
         stack.push_async_callback(server.stop)
         server.serve(connection, listener, files)
 

@@ -23,9 +23,9 @@ from pinnace.cli.kubectl.tables import ACCEPT, TableOptions, TablePrinter
 from pinnace.cli.session import CommandError, converse, raise_all
 from pinnace.client.client import Client
 from pinnace.client.mapping import ServedKind
-from pinnace.client.status_errors import error_of_status
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors, quantity
+from pinnace.model.errors import error_of_status
 from pinnace.model.jsonpath import JsonPathError
 from pinnace.model.objects import Object
 from pinnace.schema.golang.text import quote, type_name

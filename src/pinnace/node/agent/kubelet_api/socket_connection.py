@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from pinnace.client.status_errors import error_of_status
+from pinnace.model.errors import error_of_status
 from pinnace.model.node_connections import CommandStreams, ContainerLogOptions, PodAddress, TerminalSize
 from pinnace.node.agent.kubelet_api.web_pages import WebPage
 from pinnace.node.errors import RuntimeFailure

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from pinnace.auth.authentication.authenticators import BearerAuthenticator, CertificateAuthenticator, FirstOf
 from pinnace.auth.webhooks import WebhookAuthorizer, WebhookTokens
-from pinnace.client.client import Client
-from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.authorization import Action, Decision
 from pinnace.model.objects import Object
 from pinnace.model.users import ANONYMOUS, User
-from pinnace.node.agent.status.served_minor import served_minor
+from pinnace.process.clock import AlarmClock
 from pinnace.server.http.server import Request, Response
 from pinnace.server.targets import RequestCredentials
 
@@ -34,22 +32,34 @@ _FINE_SUBRESOURCES = {
 }
 """These paths are allowed by a subresource of their own or by proxy."""
 _TEXT = [(b"Content-Type", b"text/plain; charset=utf-8")]
-_UNREACHABLE = (errors.ApiError, ConnectionLost, TimeoutError, OSError, ValueError)
+_UNREACHABLE = (errors.ApiError, TimeoutError, OSError, ValueError)
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeApi:
+    """Calls of the API server with the node's own identity. They raise ApiError or OSError."""
+
+    create: Callable[[Object], Awaitable[Object]]
+    served_minor: Callable[[], Awaitable[int]]
+
+    async def post(self, document: Object) -> Object:
+        """Return the answer to a review, as a `Reviewer`."""
+        async with asyncio.timeout(REVIEW_SECONDS):
+            return await self.create(document)
 
 
 class NodeCallers:
     """Asks the API server about tokens and permissions. As in kubelet, its answers hold for some minutes."""
 
-    def __init__(self, client: Client, node: str, ca: bytes) -> None:
+    def __init__(self, api: NodeApi, node: str, ca: bytes, clock: AlarmClock) -> None:
         """`ca` (PEM) signs the certificates of callers."""
-        self._client = client
+        self._api = api
         self._node = node
-        reviews = _Reviews(client)
-        tokens = BearerAuthenticator(WebhookTokens(reviews, client.clock))
-        self._authenticator = FirstOf([CertificateAuthenticator(ca, clock=client.clock), tokens])
-        self._authorizer = WebhookAuthorizer(reviews, client.clock)
+        tokens = BearerAuthenticator(WebhookTokens(api, clock))
+        self._authenticator = FirstOf([CertificateAuthenticator(ca, clock=clock), tokens])
+        self._authorizer = WebhookAuthorizer(api, clock)
         self._minor: int | None = None
 
     async def check(self, request: Request) -> Response | None:
@@ -84,21 +94,10 @@ class NodeCallers:
         if self._minor is None:
             try:
                 async with asyncio.timeout(REVIEW_SECONDS):
-                    self._minor = await served_minor(self._client)
+                    self._minor = await self._api.served_minor()
             except _UNREACHABLE:
                 return False  # The next request asks again; proxy includes all.
         return self._minor >= _FINE_GRAINED
-
-
-class _Reviews:
-    """A `Reviewer`: the API server, asked with the node's own identity."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    async def post(self, document: Object) -> Any:
-        async with asyncio.timeout(REVIEW_SECONDS):
-            return await self._client.create(document)
 
 
 def unauthorized() -> Response:

@@ -6,19 +6,17 @@ Callers show a certificate of the cluster or a token, and the API server decides
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, quote
 
-from pinnace.client.client import Client
-from pinnace.client.transport import ConnectionLost
-from pinnace.cluster.node_callers import NodeCallers, unauthorized
 from pinnace.model import errors
 from pinnace.model.node_connections import CommandStreams, ContainerLogOptions, NodeConnection, PodAddress
 from pinnace.process.eager_coroutines import NowOrLater
 from pinnace.server.http.server import Answer, HttpServer, Request, Response, tls_context
+from pinnace.server.nodes.kubelet_callers import NodeCallers, unauthorized
 from pinnace.server.streaming.exec import RequestedStreams, serve_command
 from pinnace.server.streaming.logs import serve_log
 from pinnace.server.streaming.port_forward import serve_ports
@@ -39,10 +37,9 @@ class NodeServerFiles:
 class NodeServer:
     """Start it with a connection to the agent, and stop it."""
 
-    def __init__(self, client: Client, node: str) -> None:
-        """The client asks the API server whether a caller is known and authorized."""
-        self._client = client
-        self._node = node
+    def __init__(self, callers: Callable[[bytes], NodeCallers]) -> None:
+        """`callers` is called with the CA (PEM) that signs the certificates of callers."""
+        self._callers_of = callers
         self._server = HttpServer()
         self._connection: NodeConnection | None = None
         self._callers: NodeCallers | None = None
@@ -50,7 +47,7 @@ class NodeServer:
     async def start(self, connection: NodeConnection, address: str, port: int, files: NodeServerFiles) -> int:
         """Listen, and return the port: a free one for 0. Raise OSError."""
         self._connection = connection
-        self._callers = NodeCallers(self._client, self._node, files.ca.read_bytes())
+        self._callers = self._callers_of(files.ca.read_bytes())
         context = tls_context(certificate=files.pair, key=files.pair, client_ca=files.ca)
         await self._server.start(address, port, context, self._serve)
         return self._server.port
@@ -58,7 +55,7 @@ class NodeServer:
     def serve(self, connection: NodeConnection, listener: socket.socket, files: NodeServerFiles) -> None:
         """Serve at a socket that listens already."""
         self._connection = connection
-        self._callers = NodeCallers(self._client, self._node, files.ca.read_bytes())
+        self._callers = self._callers_of(files.ca.read_bytes())
         context = tls_context(certificate=files.pair, key=files.pair, client_ca=files.ca)
         self._server.serve([listener], context, self._serve)
 
@@ -79,7 +76,7 @@ class NodeServer:
             return await self._route(request)
         except errors.ApiError as error:
             return Response(error.code, _TEXT, str(error).encode("utf-8", "replace"))
-        except (ConnectionLost, OSError) as error:
+        except OSError as error:
             return Response(500, _TEXT, str(error).encode("utf-8", "replace"))
 
     async def _route(self, request: Request) -> Answer:
