@@ -29,8 +29,9 @@ from pinnace.model.users import User
 from pinnace.process.tasks import Tasks
 from pinnace.process.work_slices import SliceQueue
 from pinnace.server.aggregation import forward
-from pinnace.server.local import LocalStream, NoTransport
+from pinnace.server.local import NoTransport
 from pinnace.server.streaming.kubelets import Kubelet
+from pinnace.serving.local_streams import LocalStream
 from pinnace.serving.messages import Peer, Request, RequestHead, StreamingResponse
 from pinnace.serving.responses import Responses
 

@@ -17,7 +17,7 @@ from pinnace.model.users import User
 from pinnace.process.clock import AlarmClock
 from pinnace.schema.golang.protobuf import read_event, split_events
 from pinnace.server.bootstrap.creation import bootstrap
-from pinnace.server.local import LocalStream
+from pinnace.serving.local_streams import LocalStream
 from pinnace.serving.messages import Response
 from pinnace.store.memory import MemoryStore
 from pinnace.store.store import Store

@@ -13,7 +13,7 @@ from tests.server.in_process import CONFIG_MAPS, MERGE, PODS, TABLE, InProcess, 
 
 from pinnace.cluster.cluster import RunningCluster, running
 from pinnace.cluster.settings import Settings
-from pinnace.server.local import LocalStream
+from pinnace.serving.local_streams import LocalStream
 
 OWN = frozenset(("date", "audit-id", "content-length", "connection", "transfer-encoding"))
 """Headers that each answer has for itself."""

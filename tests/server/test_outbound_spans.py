@@ -87,7 +87,7 @@ async def call(url, port):
     "a REST service behind an API": (
         "REST GET",
         """
-from pinnace.sdk.api.rest import RestCollection
+from pinnace.sdk.backends.rest import RestCollection
 
 async def call(url, port):
     backend = RestCollection(url + "/items")

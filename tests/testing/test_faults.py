@@ -18,7 +18,7 @@ from pinnace.kinds.golang.field_numbers import decode_answer
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.schema.golang.protobuf import read_event, split_events
-from pinnace.server.local import LocalStream
+from pinnace.serving.local_streams import LocalStream
 from pinnace.testing.cluster import ADMIN, Cluster, running_cluster
 from pinnace.testing.faults import FaultRule, Faults, UnusedFault
 

@@ -10,8 +10,8 @@ from pinnace.process.backoff import Backoff
 from pinnace.reconcile.failures import Permanent, Retry
 from pinnace.reconcile.leader import Terms
 from pinnace.reconcile.predicates import annotations_changed, generation_changed, labels_changed
-from pinnace.sdk.api.backends import Backend, Memory, Overtaken, SqliteTable
-from pinnace.sdk.api.rest import RestCollection
+from pinnace.sdk.backends.backend import Backend, Memory, Overtaken, SqliteTable
+from pinnace.sdk.backends.rest import RestCollection
 from pinnace.sdk.handlers.options import Select
 from pinnace.sdk.handlers.reviews import Admission, Refused
 from pinnace.sdk.metrics.http_json import HttpJson

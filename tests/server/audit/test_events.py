@@ -22,7 +22,7 @@ from pinnace.server.audit.events import Auditor
 from pinnace.server.audit.policy import AuditLevel, AuditPolicyError, parse_policy
 from pinnace.server.audit.settings import AuditSettings, open_audit
 from pinnace.server.bootstrap.creation import bootstrap
-from pinnace.server.local import LocalStream
+from pinnace.serving.local_streams import LocalStream
 from pinnace.serving.messages import AuditNotes, Response
 from pinnace.store.memory import MemoryStore
 

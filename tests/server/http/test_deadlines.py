@@ -13,8 +13,8 @@ from tests.admission.webhook_server import allowed, webhook
 from tests.server.in_process import CONFIG_MAPS, InProcess, Object, config_map, control_plane
 
 from pinnace.cluster.settings import Settings
-from pinnace.server.local import LocalStream
 from pinnace.serving.deadlines import Deadlines
+from pinnace.serving.local_streams import LocalStream
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 

@@ -11,8 +11,9 @@ from tests.server.conftest import fill, short
 from tests.server.in_process import CONFIG_MAPS, InProcess, config_map
 
 from pinnace.cluster.control_plane import SYSTEM
-from pinnace.server.local import LocalApi, LocalWatch
+from pinnace.server.local import LocalApi
 from pinnace.serving.cache import watch_cache
+from pinnace.serving.local_streams import LocalWatch
 from pinnace.serving.messages import Peer, Request, RequestHead, StreamingResponse, split_target
 from pinnace.serving.read import watch as watches
 from pinnace.store.store import Change, Damaged

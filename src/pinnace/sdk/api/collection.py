@@ -18,8 +18,8 @@ from pinnace.model import errors
 from pinnace.model.objects import Key, Object, key_of
 from pinnace.model.resources import Resource
 from pinnace.process.clock import Clock
-from pinnace.sdk.api.backends import Overtaken
 from pinnace.sdk.api.kinds import ApiKind
+from pinnace.sdk.backends.backend import Overtaken
 from pinnace.sdk.handlers.calls import call as call_backend
 from pinnace.serving.cache.fanout import split_key
 from pinnace.serving.request.call import Call

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Sequence
 
 from aiohttp import web
 from multidict import CIMultiDict
 
 from pinnace.model import errors
-from pinnace.process.tasks import Tasks
 from pinnace.process.tracing import active_tracer, continued_trace, span
 from pinnace.sdk.api.application import ApiApplication
 from pinnace.serving.limits import Limits
+from pinnace.serving.local_streams import LocalStream
 from pinnace.serving.messages import (
     BadTarget,
     Headers,
@@ -23,7 +22,6 @@ from pinnace.serving.messages import (
     Response,
     StreamingResponse,
     split_target,
-    unframe,
 )
 
 _PIECE = 64 << 10
@@ -36,7 +34,7 @@ class HttpApi:
     def __init__(self, application: ApiApplication, limits: Limits = _LIMITS) -> None:
         self._application = application
         self._limits = limits
-        self._streams: set[QueuedStream] = set()
+        self._streams: set[LocalStream] = set()
 
     def end_watches(self) -> None:
         """End all watches, since this server stops."""
@@ -103,112 +101,22 @@ class HttpApi:
     async def _stream(self, http: web.Request, answer: StreamingResponse) -> web.StreamResponse:
         """Send a watch until it ends, its client leaves or its client stops reading."""
         response = web.StreamResponse(status=answer.status, headers=_header_pairs(answer.headers))
-        stream = QueuedStream()
+        stream = LocalStream(answer)
         self._streams.add(stream)
         self._application.watches += 1
         try:
-            # A watch ends when its client disconnects.
-            with suppress(ConnectionError):
-                await self._within(response.prepare(http))
-                await self._run_stream(answer, stream, response)
-                await self._within(response.write_eof())
-        except TimeoutError:
+            await self._within(response.prepare(http))
+            async for chunk in stream:
+                for at in range(0, len(chunk), _PIECE):
+                    await self._within(response.write(chunk[at : at + _PIECE]))
+            await self._within(response.write_eof())
+        except (TimeoutError, ConnectionError):  # The client reads nothing, or has left.
             _abort(http)
         finally:
-            stream.close()
+            await stream.close()
             self._streams.discard(stream)
             self._application.watches -= 1
         return response
-
-    async def _run_stream(self, answer: StreamingResponse, stream: QueuedStream, response: web.StreamResponse) -> None:
-        async with Tasks(expected=()) as tasks:
-            writing = answer.start(stream)
-            if writing is not None:
-                tasks.start(_finish_after(writing, stream))
-            while data := await stream.next():
-                for at in range(0, len(data), _PIECE):
-                    await self._within(response.write(data[at : at + _PIECE]))
-                stream.sent()
-
-
-async def _finish_after(writing: Awaitable[None], stream: QueuedStream) -> None:
-    try:
-        await writing
-    finally:
-        stream.finish()
-
-
-class QueuedStream:
-    """The `ResponseStream` of a watch. Chunks wait here until the connection takes them."""
-
-    def __init__(self) -> None:
-        self._chunks: list[bytes] = []
-        self._waiting = 0
-        self._sending = 0
-        self._woken = asyncio.Event()
-        self._drained = asyncio.Event()
-        self._drained.set()
-        self._callbacks: list[Callable[[], None]] = []
-        self._is_finished = False
-        self.closed = False
-
-    @property
-    def buffered(self) -> int:
-        return self._waiting + self._sending
-
-    def write(self, chunk: bytes) -> None:
-        if self._is_finished or not chunk:
-            return
-        self._chunks.append(chunk)
-        self._waiting += len(chunk)
-        self._drained.clear()
-        self._woken.set()
-
-    async def drain(self) -> None:
-        await self._drained.wait()
-
-    def on_close(self, callback: Callable[[], None]) -> None:
-        if self.closed:
-            callback()
-        else:
-            self._callbacks.append(callback)
-
-    def finish(self) -> None:
-        """Send what waits, then end the body."""
-        self._is_finished = True
-        self._mark_closed()
-        self._woken.set()
-
-    def close(self) -> None:
-        """Drop what waits: the client has left."""
-        self._chunks, self._waiting, self._sending = [], 0, 0
-        self._drained.set()
-        self.finish()
-
-    async def next(self) -> bytes:
-        """Wait for data and return it without HTTP's chunks; empty at the end."""
-        while not self._chunks:
-            if self._is_finished:
-                return b""
-            self._woken.clear()
-            await self._woken.wait()
-        chunks, self._chunks = self._chunks, []
-        self._waiting, self._sending = 0, self._waiting
-        return b"".join(map(unframe, chunks))
-
-    def sent(self) -> None:
-        """Note that the connection has taken what `next` returned."""
-        self._sending = 0
-        if not self._chunks:
-            self._drained.set()
-
-    def _mark_closed(self) -> None:
-        if self.closed:
-            return
-        self.closed = True
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
 
 
 def _head(pairs: Sequence[tuple[bytes, bytes]]) -> RequestHead:

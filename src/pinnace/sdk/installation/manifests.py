@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pinnace.model.objects import Object
-from pinnace.sdk.api.registration import api_services, versions_of
 from pinnace.sdk.declarations import Declarations
 from pinnace.sdk.handlers.permissions import Permission
+from pinnace.sdk.installation.api_registration import api_services, versions_of
 from pinnace.sdk.installation.installation import (
     ServiceName,
     service_reference,

@@ -14,7 +14,7 @@ from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.reconcile.conditions import is_true
-from pinnace.sdk.api.registration import ApiRegistration, GroupVersion, check_free, service_of
+from pinnace.sdk.installation.api_registration import ApiRegistration, GroupVersion, check_free, service_of
 from pinnace.sdk.installation.installation import put, wait_until_established
 from pinnace.sdk.metrics.api import served_versions
 from pinnace.sdk.metrics.functions import CustomMetrics

@@ -11,8 +11,8 @@ from pinnace.client.credentials import NoCredentials
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors
 from pinnace.model.objects import Object, kind_of
-from pinnace.sdk.api.registration import is_served
 from pinnace.sdk.declarations import Declarations
+from pinnace.sdk.installation.api_registration import is_served
 from pinnace.sdk.installation.installation import DEFINITION, put, webhook_configurations
 
 _log = logging.getLogger(__name__)

@@ -23,10 +23,10 @@ from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.metrics import Metrics
 from pinnace.reconcile.shards import Shards
 from pinnace.sdk.api.computed import ComputedApi
-from pinnace.sdk.api.registration import ApiRegistration, check_free, versions_of
 from pinnace.sdk.declarations import Declarations
 from pinnace.sdk.handlers.permissions import READ, rule_for
 from pinnace.sdk.handlers.threads import MAX_THREADS, HandlerThreads
+from pinnace.sdk.installation.api_registration import ApiRegistration, check_free, versions_of
 from pinnace.sdk.installation.installation import ServiceName, install_definitions, install_webhooks
 from pinnace.sdk.installation.webhook_restore import find_previous_webhooks, restore_webhooks
 from pinnace.sdk.operator.controllers import add_controllers

@@ -17,14 +17,14 @@ from pinnace.model import errors
 from pinnace.model.objects import Key, key_of
 from pinnace.process.outbound import OutboundClient, OutboundFailed, OutboundTimeout
 from pinnace.process.tracing import client_span
-from pinnace.sdk.api.backends import Served
+from pinnace.sdk.backends.backend import Served
 from pinnace.sdk.handlers.calls import call
 
 if TYPE_CHECKING:
     import ssl
 
 
-from pinnace.sdk.api.backends import Overtaken
+from pinnace.sdk.backends.backend import Overtaken
 
 METHODS = ("POST", "PUT", "DELETE")
 _GONE = (404, 410)
