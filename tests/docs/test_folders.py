@@ -19,7 +19,6 @@ TESTED_ELSEWHERE = {
     "model/openapi": "serving/discovery",
     "network/nftables": "network/services",
     "scheduler/framework": "scheduler",
-    "server/webhooks": "admission/webhooks",
     "serving": "server/http",
     "serving/custom": "extensions/custom",
 }

@@ -43,7 +43,7 @@ from pinnace.server.request_spans import TracedAdmission, TracedApi, TracedWebho
 from pinnace.server.reviews import Reviews, ReviewSecurity
 from pinnace.server.targets import Targets
 from pinnace.server.verbs import SharedVerbs, Subresources, Verbs
-from pinnace.server.webhooks.client import HttpsWebhookClient
+from pinnace.server.webhook_client import HttpsWebhookClient
 from pinnace.server.write.address_records import AddressRecords
 from pinnace.server.write.binding import PodBinder
 from pinnace.server.write.eviction import Evictions

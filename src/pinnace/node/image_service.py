@@ -21,7 +21,6 @@ class RegistryCredentials:
 
     username: str = ""
     password: str = ""
-    identity_token: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +85,6 @@ class ImageService(Protocol):
 
     async def collect(self, in_use: Collection[str], *, high_percent: int = 85, low_percent: int = 80) -> Sequence[str]:
         """Remove unused images if the disk is fuller than `high_percent`, and return their ids."""
-
-    async def used_bytes(self) -> int:
-        """The disk space of all images."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from pinnace.model.write_review import Review
 from pinnace.process.eager_coroutines import NowOrLater
 from pinnace.process.tracing import TRACE_HEADERS, continued_trace, record_span, remember_write, span
 from pinnace.server.handler import ServerApi
-from pinnace.server.webhooks.client import HttpsWebhookClient
+from pinnace.server.webhook_client import HttpsWebhookClient
 from pinnace.serving.messages import Answer, Request, Response
 from pinnace.store.store import Guard, Store
 

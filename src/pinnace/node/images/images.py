@@ -113,9 +113,6 @@ class Images:
         exact = name if name in (record.id, record.id.removeprefix("sha256:")) else str(parse_reference(name))
         await asyncio.to_thread(self._records.remove, exact)
 
-    async def used_bytes(self) -> int:
-        return sum(record.size_bytes for record in self._records)
-
     async def collect(self, in_use: Collection[str], *, high_percent: int = 85, low_percent: int = 80) -> Sequence[str]:
         """Remove unused images, the longest unused first, if the disk is fuller than `high_percent`.
 

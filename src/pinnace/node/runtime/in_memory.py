@@ -438,9 +438,6 @@ class InMemoryImages:
             await self.remove(image)
         return unused
 
-    async def used_bytes(self) -> int:
-        return sum(image.size_bytes for image in self.present.values())
-
 
 def _image(name: str) -> Image:
     return Image(id=f"memory:{name}", tags=(name,), size_bytes=1 << 20)

@@ -20,8 +20,6 @@ class NodeReport:
     plugin: str = ""
     """The filter that refused it; empty if the node fits."""
     reasons: tuple[str, ...] = ()
-    can_preempt: bool = False
-    """Whether the refusal could be resolved by evicting pods."""
     scores: Mapping[str, int] = field(default_factory=dict)
     """The normalized scores by plug-in, without weights."""
     total: int = 0
@@ -70,13 +68,12 @@ def explain(pod: PodObject, state: ClusterState, profile: Profile) -> Scheduling
         NodeReport(name, scores={plugin: values[name] for plugin, values in scores.items()}, total=totals.get(name, 0))
         for name in sorted(fits, key=lambda name: -totals.get(name, 0))
     ]
-    helps = decision.diagnosis.resolvable()
     for name, refusal in decision.diagnosis.by_node():
         if name in totals:
             continue
         slot = state.nodes.slot_of[name]
         remedy = None if fits else find_remedy(waiting, state, profile, slot)
-        reports.append(NodeReport(name, refusal.plugin, refusal.reasons, bool(helps[slot]), remedy=remedy))
+        reports.append(NodeReport(name, refusal.plugin, refusal.reasons, remedy=remedy))
     nomination = decision.nomination
     return SchedulingReport(
         pod=str(record.key),

@@ -1,1 +1,0 @@
-"""From an HTTP request to a call: routing, negotiation, credentials and body parsing."""

@@ -1,1 +1,0 @@
-"""Calls of webhooks, for admission and for the conversion of custom kinds."""
