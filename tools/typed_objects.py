@@ -61,6 +61,9 @@ from typing import Any, Required, TypedDict
 Quantity = str
 """As the server writes it: `500m`, `1Gi`."""
 
+def definition_of(name: str) -> str:
+    """Return the full name of the definition of a class, such as io.k8s.api.core.v1.PodSpec."""
+
 class StoredObject(TypedDict, total=False):
     """The fields that every kind has whose objects the server stores."""
 
@@ -152,9 +155,11 @@ class Writer:
         return "\n".join((*classes, self._template_metadata()))
 
     def table(self) -> str:
-        """Return a line for each class: its name, and of a kind the name by which a client asks for it."""
-        lines = [f"{self._names[full_name]} {self._kind(full_name)}".rstrip() for full_name in self._full_names]
-        return "".join(f"{line}\n" for line in (*lines, "StoredObject", "TemplateMeta"))
+        """Return a line for each class: its name, its definition, and of a kind the name that a client gives."""
+        lines = [
+            f"{self._names[full_name]} {full_name} {self._kind(full_name)}".rstrip() for full_name in self._full_names
+        ]
+        return "".join(f"{line}\n" for line in (*lines, "StoredObject", f"TemplateMeta {METADATA}"))
 
     def _kind(self, full_name: str) -> str:
         known = self._definitions[full_name].get("x-kubernetes-group-version-kind", ())

@@ -79,12 +79,14 @@ async def test_lists_choose_by_namespace_label_and_field(client: Client) -> None
     await client.create(pod("b"))
     await client.create(pod("c", labels={"tier": "front"}), namespace="other")
 
-    async def names(**choice: str) -> list[str]:
+    async def names(**choice: str | dict[str, str]) -> list[str]:
         return [item["metadata"]["name"] for item in await client.list("v1/Pod", **choice)]  # type: ignore[call-overload]
 
     assert await names() == ["a", "b", "c"]
     assert await names(namespace="other") == ["c"]
     assert await names(labels="tier=front") == ["a", "c"]
+    assert await names(labels={"tier": "front"}) == ["a", "c"]
+    assert await names(labels={"tier": "front", "app": "none"}) == []
     assert await names(fields="metadata.name=b") == ["b"]
 
 

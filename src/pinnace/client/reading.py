@@ -25,6 +25,7 @@ from pinnace.client.typed import Resource, Unfit, typed, typed_list
 from pinnace.model import errors
 from pinnace.model.errors import error_of_status
 from pinnace.model.objects import Object, ObjectEvent
+from pinnace.model.selectors import LabelsLike, selector_text
 from pinnace.process.clock import AlarmClock
 from pinnace.process.work_slices import DECODING, in_turns
 
@@ -54,7 +55,7 @@ class Selection(TypedDict, total=False):
     """The objects of a kind to read: all of them by default."""
 
     namespace: str
-    labels: str
+    labels: LabelsLike
     fields: str
     metadata_only: bool
 
@@ -93,7 +94,7 @@ class Reading(Addressing):
         kind: type[Resource],
         *,
         namespace: str = "",
-        labels: str = "",
+        labels: LabelsLike = "",
         fields: str = "",
         limit: int = 0,
         unfit: Literal["skip", "raise"] = "skip",
@@ -104,7 +105,7 @@ class Reading(Addressing):
         kind: type[Resource],
         *,
         namespace: str = "",
-        labels: str = "",
+        labels: LabelsLike = "",
         fields: str = "",
         limit: int = 0,
         unfit: Literal["raw"],
@@ -115,7 +116,7 @@ class Reading(Addressing):
         kind: KindName,
         *,
         namespace: str = "",
-        labels: str = "",
+        labels: LabelsLike = "",
         fields: str = "",
         limit: int = 0,
         metadata_only: bool = False,
@@ -125,7 +126,7 @@ class Reading(Addressing):
         kind: Any,
         *,
         namespace: str = "",
-        labels: str = "",
+        labels: LabelsLike = "",
         fields: str = "",
         limit: int = 0,
         metadata_only: bool = False,
@@ -142,14 +143,14 @@ class Reading(Addressing):
 
     @overload
     def each(
-        self, kind: type[Resource], *, namespace: str = "", labels: str = "", fields: str = "", limit: int = PAGE
+        self, kind: type[Resource], *, namespace: str = "", labels: LabelsLike = "", fields: str = "", limit: int = PAGE
     ) -> AsyncGenerator[Resource, None]: ...
     @overload
     def each(
-        self, kind: KindName, *, namespace: str = "", labels: str = "", fields: str = "", limit: int = PAGE
+        self, kind: KindName, *, namespace: str = "", labels: LabelsLike = "", fields: str = "", limit: int = PAGE
     ) -> AsyncGenerator[Object, None]: ...
     async def each(
-        self, kind: Any, *, namespace: str = "", labels: str = "", fields: str = "", limit: int = PAGE
+        self, kind: Any, *, namespace: str = "", labels: LabelsLike = "", fields: str = "", limit: int = PAGE
     ) -> AsyncGenerator[Any, None]:
         """Yield the objects of a kind, read `limit` at a time: for lists that are too large for memory.
 
@@ -166,14 +167,19 @@ class Reading(Addressing):
         kind: KindName,
         *,
         namespace: str = "",
-        labels: str = "",
+        labels: LabelsLike = "",
         fields: str = "",
         limit: int = 0,
         token: str = "",
         metadata_only: bool = False,
     ) -> Page:
         """Return a list with its version, or the page that `token` names."""
-        parameters = {"labelSelector": labels, "fieldSelector": fields, "limit": limit or None, "continue": token}
+        parameters: Parameters = {
+            "labelSelector": selector_text(labels),
+            "fieldSelector": fields,
+            "limit": limit or None,
+            "continue": token,
+        }
         served = await self.kinds.find(kind)
         snapshots, metadata = await self._list(served, namespace, parameters, metadata_only=metadata_only)
         items = [snapshot.object async for some in in_turns(snapshots, cost=DECODING) for snapshot in some]
@@ -184,7 +190,7 @@ class Reading(Addressing):
         kind: KindName,
         *,
         namespace: str = "",
-        labels: str = "",
+        labels: LabelsLike = "",
         fields: str = "",
         limit: int = PAGE,
         metadata_only: bool = False,
@@ -218,7 +224,7 @@ class Reading(Addressing):
         token = ""
         while True:
             parameters: Parameters = {
-                "labelSelector": selection.get("labels"),
+                "labelSelector": selector_text(selection.get("labels", "")),
                 "fieldSelector": selection.get("fields"),
                 "shardSelector": shards,
                 "limit": PAGE,
@@ -265,7 +271,7 @@ class Reading(Addressing):
         parameters: Parameters = {
             "watch": True,
             "allowWatchBookmarks": True,
-            "labelSelector": selection.get("labels"),
+            "labelSelector": selector_text(selection.get("labels", "")),
             "fieldSelector": selection.get("fields"),
             "shardSelector": shards,
             "resourceVersion": version,
@@ -315,14 +321,14 @@ class Reading(Addressing):
 
     @overload
     def changes(
-        self, kind: type[Resource], *, namespace: str = "", labels: str = "", fields: str = ""
+        self, kind: type[Resource], *, namespace: str = "", labels: LabelsLike = "", fields: str = ""
     ) -> AsyncGenerator[tuple[str, Resource], None]: ...
     @overload
     def changes(
-        self, kind: KindName, *, namespace: str = "", labels: str = "", fields: str = ""
+        self, kind: KindName, *, namespace: str = "", labels: LabelsLike = "", fields: str = ""
     ) -> AsyncGenerator[tuple[str, Object], None]: ...
     async def changes(
-        self, kind: Any, *, namespace: str = "", labels: str = "", fields: str = ""
+        self, kind: Any, *, namespace: str = "", labels: LabelsLike = "", fields: str = ""
     ) -> AsyncGenerator[tuple[str, Any], None]:
         """Yield every existing object as ADDED, then every change as ADDED, MODIFIED or DELETED, until closed.
 

@@ -10,6 +10,7 @@ from pinnace.client.mapping import Addressing, KindLike, KindName, ServedKind, k
 from pinnace.client.typed import Resource, applied_of, typed, wire_of
 from pinnace.model import errors
 from pinnace.model.objects import AnyObject, Key, Object, key_of, kind_of
+from pinnace.model.selectors import LabelsLike, selector_text
 
 _PATCHES = {
     "merge": "application/merge-patch+json",
@@ -275,14 +276,14 @@ class Writing(Addressing):
         kind: KindLike,
         *,
         namespace: str = "",
-        labels: str = "",
+        labels: LabelsLike = "",
         fields: str = "",
         propagation: Propagation | None = None,
         grace_seconds: int | None = None,
     ) -> None:
         """Delete every object of a kind, or of one namespace, that the selectors match."""
         served = await self.kinds.find(kind)
-        parameters = {"labelSelector": labels, "fieldSelector": fields}
+        parameters = {"labelSelector": selector_text(labels), "fieldSelector": fields}
         body = _delete_options(propagation, grace_seconds, {})
         target = target_of(served.path(namespace=namespace), parameters)
         with self._forgetting_if_missing(served):

@@ -16,6 +16,8 @@ from pinnace.schema.golang.numbers import parse_int
 from pinnace.schema.text_cache import LONGEST, MOST_CACHED, cache_short_texts
 
 Labels = Mapping[str, str]
+LabelsLike = str | Labels
+"""A label selector: as text, or as labels that objects must have."""
 
 _tokens = re.compile(r"==|!=|[=!(),<>]|[^=!(),<> \t\r\n]+").findall
 _SYMBOLS = frozenset(["=", "==", "!=", "!", "(", ")", ",", "<", ">"])
@@ -72,6 +74,11 @@ class LabelSelector:
             for key, operator, values in self.requirements
             if operator in ("=", "in") and len(values) == 1
         }
+
+
+def selector_text(labels: LabelsLike) -> str:
+    """Return a label selector as text: `app=web` of {"app": "web"}."""
+    return labels if isinstance(labels, str) else ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 def label_selector(text: str) -> LabelSelector:

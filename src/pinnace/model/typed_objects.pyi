@@ -8,6 +8,9 @@ from typing import Any, Required, TypedDict
 Quantity = str
 """As the server writes it: `500m`, `1Gi`."""
 
+def definition_of(name: str) -> str:
+    """Return the full name of the definition of a class, such as io.k8s.api.core.v1.PodSpec."""
+
 class StoredObject(TypedDict, total=False):
     """The fields that every kind has whose objects the server stores."""
 

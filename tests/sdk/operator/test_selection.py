@@ -54,7 +54,7 @@ async def test_predicates_select_the_changes_that_count_everywhere(cluster: Clus
 
 async def test_only_the_selected_objects_of_an_owned_kind_are_in_memory(cluster: Cluster) -> None:
     operator = Operator("frugal")
-    selected = Select("v1/Secret", labels="app=frugal", metadata_only=True)
+    selected = Select("v1/Secret", labels={"app": "frugal"}, metadata_only=True)
     calls: list[str] = []
 
     @operator.reconcile(Website, owns=[selected])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -12,7 +14,7 @@ from tests.sdk.websites import Website, WebsiteSpec
 
 from pinnace.model import errors
 from pinnace.sdk import Column, Conditions, CustomResource, Field, Metadata, Model, NotStructural, Rule, Scale, rule
-from pinnace.sdk.resources.custom_resource import definition_of, plural_of
+from pinnace.sdk.resources.custom_resource import YamlBoolean, definition_of, plural_of
 from pinnace.testing.cluster import Cluster
 
 
@@ -43,7 +45,7 @@ class EverythingSpec(Model, rules=[Rule("self.smallest <= self.largest", message
     smallest: int = 1
     largest: Annotated[int, Rule("self < 1000")] = 10
     ratio: float = 0.5
-    on: bool = True
+    is_on: bool = True
     since: datetime | None = None
     colour: Colour = Colour.RED
     size: Literal["small", "large"] | None = None
@@ -96,8 +98,13 @@ def test_each_type_has_its_schema() -> None:
         "maximum": 65536,
         "exclusiveMaximum": True,
     }
-    assert fields["tags"] == {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"}
-    assert fields["labels"] == {"type": "object", "additionalProperties": {"type": "string"}}
+    assert fields["tags"] == {
+        "type": "array",
+        "items": {"type": "string"},
+        "x-kubernetes-list-type": "set",
+        "default": [],
+    }
+    assert fields["labels"] == {"type": "object", "additionalProperties": {"type": "string"}, "default": {}}
     assert fields["targetPort"] == {"x-kubernetes-int-or-string": True, "default": 80}
     assert fields["nested"]["default"] == {"number": 8080}
     assert fields["nested"]["description"] == "Below the field."
@@ -167,6 +174,44 @@ class Demanding(Model):
     must: str
 
 
+class Storage(Model):
+    size_limit: str = "1Gi"
+    storage_class: str | None = None
+
+
+class StoringSpec(Model):
+    storage: Storage = Field(default_factory=Storage)
+    logs: Storage = Field(default_factory=lambda: Storage(size_limit="2Gi"))
+    tags: list[str] = Field(default_factory=list)
+    nothing: str | None = Field(default_factory=lambda: None)
+
+
+class Storing(CustomResource[StoringSpec, None], group="example.com", version="v1", plural="storing"):
+    """A kind whose defaults are made by functions."""
+
+
+async def test_a_default_that_a_function_makes_is_the_same_in_python_and_on_the_server(cluster: Cluster) -> None:
+    await cluster.client.create(Storing.crd())
+    made = await cluster.client.create(
+        {"apiVersion": "example.com/v1", "kind": "Storing", "metadata": {"name": "empty"}, "spec": {}}
+    )
+    assert made["spec"] == StoringSpec().to_wire()
+    assert made["spec"] == {"storage": {"sizeLimit": "1Gi"}, "logs": {"sizeLimit": "2Gi"}, "tags": []}
+
+
+class Random(Model):
+    token: str = Field(default_factory=lambda: secrets.token_hex(8))
+
+
+class Failing(Model):
+    demanding: Demanding = Field(default_factory=Demanding)  # type: ignore[arg-type]  # It fails.
+
+
+class Dependent(Model):
+    name: str = ""
+    title: str = Field(default_factory=lambda data: data["name"])
+
+
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
@@ -174,8 +219,11 @@ class Demanding(Model):
         (Tuple, r"Broken\.spec\.pair: a tuple"),
         (Mixed, r"Broken\.spec\.either: integer \| object"),
         (Within, r"Broken\.spec\.inner\.back: it cannot be written as JSON"),
+        (Random, r"Broken\.spec\.token: its default_factory gives another value each time"),
+        (Failing, r"Broken\.spec\.demanding: its default_factory fails"),
+        (Dependent, r"Broken\.spec\.title: its default depends on other fields"),
     ],
-    ids=["recursive", "tuple", "union", "function"],
+    ids=["recursive", "tuple", "union", "function", "random default", "failing default", "dependent default"],
 )
 def test_a_class_that_cannot_be_a_schema_fails_where_it_is_defined_and_names_the_field(
     spec: type[Model], says: str
@@ -184,6 +232,24 @@ def test_a_class_that_cannot_be_a_schema_fails_where_it_is_defined_and_names_the
 
         class Broken(CustomResource[spec, None], group="example.com", version="v1"):  # type: ignore[valid-type]
             pass
+
+
+def test_a_field_that_yaml_takes_for_a_boolean_is_named_at_its_definition() -> None:
+    class Ball(Model):
+        x: int = 0
+        y: int = 0
+
+    class Spec(Model):
+        positions: list[Ball] = Field(default_factory=list)
+        lit: bool = Field(default=False, alias="on")
+
+    with pytest.warns(YamlBoolean) as warned:
+
+        class Lamp(CustomResource[Spec, None], group="example.com", version="v1"):
+            pass
+
+    assert [str(warning.message).partition(":")[0] for warning in warned] == ["Lamp.spec.positions.y", "Lamp.spec.on"]
+    assert Path(warned[0].filename) == Path(__file__)
 
 
 def test_a_status_must_be_able_to_be_born_empty() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from pinnace.client.mapping import KindLike
 from pinnace.client.rates import Rate
+from pinnace.model.selectors import LabelsLike, selector_text
 from pinnace.process.backoff import Backoff
 from pinnace.reconcile.predicates import Predicate
 from pinnace.reconcile.queue import RETRIES, ReconcileLimits
@@ -16,8 +17,8 @@ from pinnace.sdk.resources.spelling import nearest
 class HandlerOptions(TypedDict, total=False):
     """The objects for which a handler is called, and how often a call is repeated."""
 
-    labels: str
-    """A label selector: only objects that match it."""
+    labels: LabelsLike
+    """A label selector: only objects that match it. `{"app": "web"}` is `"app=web"`."""
     fields: str
     """A field selector."""
     when: Predicate
@@ -69,7 +70,8 @@ def read_options(decorator: str, options: HandlerOptions, *others: str) -> CallO
         if name not in known:
             fix = nearest(name, known) or f"; there are {', '.join(known)}"
             raise TypeError(f"operator.{decorator}({name}=...): there is no such option{fix}")
-    return CallOptions(**options)
+    chosen: dict[str, Any] = {**options, "labels": selector_text(options.get("labels", ""))}
+    return CallOptions(**chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Select:
     """
 
     kind: KindLike
-    labels: str = ""
+    labels: LabelsLike = ""
     fields: str = ""
     metadata_only: bool = False
     when: Predicate | None = None

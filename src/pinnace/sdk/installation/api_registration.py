@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
 from pinnace.client.client import Client
@@ -23,6 +25,12 @@ GROUP_PRIORITY = 1000
 HIGHEST_VERSION_PRIORITY = 100
 
 _log = logging.getLogger(__name__)
+_SLICE = "discovery.k8s.io/v1/EndpointSlice"
+_NO_EXTERNAL_NAME = 'unsupported service type "ExternalName"'
+_ADVICE = (
+    "the server routes to endpoints (--enable-aggregator-routing) and takes no host names: name an address of this "
+    "machine that the server reaches with --webhook-host"
+)
 _GONE = (errors.ApiError, ConnectionLost, NoCredentials)
 
 
@@ -68,8 +76,11 @@ class ApiRegistration:
         self._versions = versions
         self._name = name
         self._former: dict[str, Object] = {}
+        self._host = ""
         self._port = 0
-        """The port of this process, if it is outside the cluster."""
+        """The address of this process, if it is outside the cluster."""
+        self._needs_endpoints = False
+        """Whether the server routes to endpoints (--enable-aggregator-routing), so that it takes no ExternalName."""
 
     @property
     def service_name(self) -> str:
@@ -103,14 +114,26 @@ class ApiRegistration:
         if "service" in client_config:
             return {name: client_config["service"][name] for name in ("namespace", "name", "port")}
         at = urlsplit(client_config["url"])
-        await self._client.apply(self._external_service(str(at.hostname)), field_manager=self._name, force=True)
-        self._port = at.port or 443
+        self._host, self._port = str(at.hostname), at.port or 443
+        if self._needs_endpoints:
+            await self._put_endpoints()
+        else:
+            await self._client.apply(self._external_service(self._host), field_manager=self._name, force=True)
         return self._reference(self._port)
 
     async def wait_until_available(self) -> None:
-        """Return when the server has reached this process. Raise NotEstablished if it does not in time."""
+        """Return when the server has reached this process. Raise NotEstablished if it does not in time.
+
+        If the server takes no ExternalName, the Service gets endpoints instead: the address of this process.
+        """
         for wanted in api_services(self._versions, {}):
-            await _wait_until_available(self._client, wanted["metadata"]["name"])
+            name = wanted["metadata"]["name"]
+            try:
+                await _wait_until_available(self._client, name, with_endpoints=self._needs_endpoints)
+            except RoutesToEndpoints:
+                self._needs_endpoints = True
+                await self._put_endpoints()
+                await _wait_until_available(self._client, name, with_endpoints=True)
 
     async def restore(self) -> None:
         """Make the server send requests to the former address, unless another run has replaced this one's since.
@@ -154,6 +177,9 @@ class ApiRegistration:
             return True
         made = await self._client.get_or_none("v1/Service", self.service_name, namespace=service["namespace"])
         host: str = ((made or {}).get("spec") or {}).get("externalName") or ""
+        if made is not None and not host:
+            routed = await self._client.get_or_none(_SLICE, self.service_name, namespace=service["namespace"])
+            host = routed["endpoints"][0]["addresses"][0] if routed is not None else ""
         return bool(host) and await is_served(host, service.get("port") or 443)
 
     async def _put(self, wanted: Object) -> None:
@@ -179,6 +205,42 @@ class ApiRegistration:
             "spec": {"type": "ExternalName", "externalName": host},
         }
 
+    async def _put_endpoints(self) -> None:
+        """Make the Service one without a selector, whose only endpoint is the address of this process.
+
+        Raise NotEstablished if that address cannot be an endpoint.
+        """
+        address = await _endpoint_address(self._host)
+        metadata: Object = {"name": self.service_name, "namespace": self._client.namespace}
+        port = {"name": "https", "port": self._port, "protocol": "TCP"}
+        spec = {"type": "ClusterIP", "ports": [{**port, "targetPort": self._port}]}
+        # The manager of the field externalName applies the object without it, which removes it.
+        service = await self._client.apply(
+            {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec},
+            field_manager=self._name,
+            force=True,
+        )
+        owner = {"apiVersion": "v1", "kind": "Service", "name": self.service_name, "uid": service["metadata"]["uid"]}
+        metadata["ownerReferences"] = [owner]
+        routed = {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {**metadata, "labels": {"kubernetes.io/service-name": self.service_name}},
+            "addressType": f"IPv{address.version}",
+            "endpoints": [{"addresses": [str(address)], "conditions": {"ready": True}}],
+            "ports": [port],
+        }
+        await self._client.apply(routed, field_manager=self._name, force=True)
+        # Servers before 1.33 read Endpoints; without the label a controller would copy them into another slice.
+        mirrored = {
+            "apiVersion": "v1",
+            "kind": "Endpoints",
+            "metadata": {**metadata, "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+            "subsets": [{"addresses": [{"ip": str(address)}], "ports": [port]}],
+        }
+        await self._client.apply(mirrored, field_manager=self._name, force=True)
+        _log.info("the server routes to endpoints: Service %s leads to %s", self.service_name, address)
+
 
 async def check_free(client: Client, versions: Sequence[GroupVersion], name: str) -> None:
     """Raise NotEstablished if another server than that of the operator `name` has one of these group versions."""
@@ -198,9 +260,32 @@ async def service_of(client: Client, group: str, version: str) -> Object:
     return ((present or {}).get("spec") or {}).get("service") or {}
 
 
-async def _wait_until_available(client: Client, name: str) -> None:
+class RoutesToEndpoints(Exception):
+    """The server dials endpoints itself, so that an ExternalName leads nowhere."""
+
+
+async def _endpoint_address(host: str) -> IPv4Address | IPv6Address:
+    """Return the address of a host for an EndpointSlice, which takes no loopback address. Raise NotEstablished."""
     try:
-        await wait_until_ready(client, API_SERVICE, name, lambda service: is_true(service, "Available"))
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise NotEstablished(f"{host} cannot be resolved: {error}; {_ADVICE}") from None
+    addresses = [ip_address(place[0]) for *_, place in found]
+    for address in addresses:
+        if not (address.is_loopback or address.is_unspecified or address.is_link_local):
+            return address
+    raise NotEstablished(f"{host} is no address that the server could dial; {_ADVICE}")
+
+
+async def _wait_until_available(client: Client, name: str, *, with_endpoints: bool) -> None:
+    def is_available(service: Object) -> bool:
+        state = condition(service, "Available") or {}
+        if not with_endpoints and _NO_EXTERNAL_NAME in (state.get("message") or ""):
+            raise RoutesToEndpoints
+        return is_true(service, "Available")
+
+    try:
+        await wait_until_ready(client, API_SERVICE, name, is_available)
     except NotReadyInTime as late:
         message = (condition(late.last, "Available") or {}).get("message") or "the server has not tried"
         raise NotEstablished(f"the server cannot reach the API {name} here: {message}") from None

@@ -12,7 +12,7 @@ from pinnace.client.mapping import KindLike, KindName, kind_from
 from pinnace.client.typed import SERVERS_OWN, Resource, applied_of, typed, typed_list, wire_of
 from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object, kind_of
-from pinnace.model.selectors import label_selector
+from pinnace.model.selectors import LabelsLike, label_selector, selector_text
 from pinnace.reconcile.conditions import set_condition
 from pinnace.reconcile.events import EventType
 from pinnace.reconcile.informer import Informer
@@ -140,15 +140,17 @@ class Context:
         return Caches(self._manager, self._runtime.declarations.namespaces).indexed(kind, index, value)
 
     @overload
-    async def list(self, kind: type[Resource], *, namespace: str | None = None, labels: str = "") -> list[Resource]: ...
+    async def list(
+        self, kind: type[Resource], *, namespace: str | None = None, labels: LabelsLike = ""
+    ) -> list[Resource]: ...
     @overload
-    async def list(self, kind: KindName, *, namespace: str | None = None, labels: str = "") -> list[Object]: ...
-    async def list(self, kind: Any, *, namespace: str | None = None, labels: str = "") -> list[Any]:
+    async def list(self, kind: KindName, *, namespace: str | None = None, labels: LabelsLike = "") -> list[Object]: ...
+    async def list(self, kind: Any, *, namespace: str | None = None, labels: LabelsLike = "") -> list[Any]:
         """Return the objects of the handled object's namespace, of the one given, or of all with `namespace=""`."""
         where = self.key.namespace if namespace is None else namespace
         informer = self._informer(kind_from(kind), where)
         if informer is not None:
-            chosen = label_selector(labels) if labels else None
+            chosen = label_selector(selector_text(labels)) if labels else None
             objects = informer.cache.list(namespace=where if informer.namespaced else "", labels=chosen)
         else:
             objects = await self.client.list(kind_from(kind), namespace=where, labels=labels)

@@ -12,6 +12,7 @@ from pinnace.client.mapping import KindLike, kind_from
 from pinnace.client.snapshots import Snapshot
 from pinnace.client.typed import typed
 from pinnace.model.objects import Key, Kind, Object, key_of
+from pinnace.model.selectors import selector_text
 from pinnace.reconcile.controller import Controller, Reconcile
 from pinnace.reconcile.informer import Informer
 from pinnace.reconcile.metrics import FUNCTION_ERRORS
@@ -241,7 +242,7 @@ async def _stop_all(daemons: list[DaemonTasks], key: Key) -> None:
 def _selection(select: Select, namespace: str) -> Any:
     return {
         "namespace": namespace,
-        "labels": select.labels,
+        "labels": selector_text(select.labels),
         "fields": select.fields,
         "metadata_only": select.metadata_only,
     }

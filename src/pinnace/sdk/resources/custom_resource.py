@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
@@ -25,7 +26,13 @@ _OPTIONS = (
     *("group", "version", "kind", "plural", "singular", "short_names", "categories", "scope", "served", "storage"),
     *("external", "deprecated", "columns", "scale", "selectable", "rules"),
 )
+_YAML_BOOLEANS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false"))
+_FRAMES_TO_THE_CLASS = 4
 _VERSION = re.compile(r"^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$")
+
+
+class YamlBoolean(UserWarning):
+    """A field has a name that YAML 1.1 takes for a boolean, such as `on`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,9 +359,28 @@ def _raise_if_invalid(resource: type[AnyResource]) -> None:
     default_definition(definition)
     errs = validate_definition(cast("CustomResourceDefinition", definition), None)
     # Groups of Kubernetes' own projects need an approval, which the owner of an external kind has.
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for field in _yaml_booleans(schema, declared.kind.name):
+        warnings.warn(
+            f"{field}: YAML 1.1, which kubectl reads, takes this name for a boolean, so that users must write it in "
+            'quotes: give it another name on the wire, Field(alias="...")',
+            YamlBoolean,
+            stacklevel=_FRAMES_TO_THE_CLASS,
+        )
     err = next((err for err in errs if not (declared.external and err.field.startswith("metadata."))), None)
     if err is not None:
         raise NotStructural(_place(err.field, declared.kind.name), err.message)
+
+
+def _yaml_booleans(schema: Schema, at: str) -> Iterator[str]:
+    """Yield the fields that kubectl and other readers of YAML 1.1 take for booleans."""
+    for name, field in (schema.get("properties") or {}).items():
+        if name.lower() in _YAML_BOOLEANS:
+            yield f"{at}.{name}"
+        yield from _yaml_booleans(field, f"{at}.{name}")
+    for inner in ("items", "additionalProperties"):
+        if isinstance(schema.get(inner), dict):
+            yield from _yaml_booleans(schema[inner], at)
 
 
 def _place(field: str, kind: str) -> str:

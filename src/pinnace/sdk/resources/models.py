@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, to_jsonable_python
 
 from pinnace.model.objects import Object
 from pinnace.sdk.resources.spelling import nearest
@@ -20,6 +20,10 @@ __all__ = ["Condition", "Conditions", "Field", "Maybe", "Model", "Rule", "raw_sc
 RULES = "x-kubernetes-validations"
 RAW = "x-pinnace-raw"
 """In pydantic's schemas: keywords that are copied into the CRD unchanged."""
+BUILT_IN = "x-pinnace-built-in"
+"""In pydantic's schemas: the full name of a Kubernetes definition, whose schema is meant."""
+REFUSED = "x-pinnace-refused"
+"""In pydantic's schemas: the reason why a field cannot be in a CRD."""
 
 AnyModel = TypeVar("AnyModel", bound="type[Model]")
 
@@ -111,11 +115,32 @@ class Model(BaseModel):
             described.pop("additionalProperties", None)
         if cls.wire_rules:
             described[RULES] = [rule.on_the_wire() for rule in cls.wire_rules]
+        fields = described.get("properties", {})
+        for name, field in cls.model_fields.items():
+            if field.default_factory is not None and wire_name(name, field) in fields:
+                fields[wire_name(name, field)] |= _default_made_by(field)
         return described
 
     def to_wire(self) -> Object:
         """Return plain JSON for the server. Fields that are None are left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _default_made_by(field: FieldInfo) -> dict[str, Any]:
+    """Return the keyword of a default that a function makes, which pydantic leaves out of its schemas.
+
+    The server must set the value that Python sets, or else the reason why it cannot is returned.
+    """
+    if field.default_factory_takes_validated_data:
+        return {REFUSED: "its default depends on other fields, which the server cannot do; set it in a mutate handler"}
+    make = cast("Callable[[], Any]", field.default_factory)
+    try:
+        first, second = (to_jsonable_python(make(), by_alias=True, exclude_none=True) for _ in range(2))
+    except Exception as error:  # The function is the user's.
+        return {REFUSED: f"its default_factory fails, so that the CRD can have no default: {error}"}
+    if first != second:
+        return {REFUSED: "its default_factory gives another value each time; set the value in a mutate handler"}
+    return {} if first is None else {"default": first}
 
 
 def wire_name(name: str, field: FieldInfo) -> str:

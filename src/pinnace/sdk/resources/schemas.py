@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, TypeAdapter
 
-from pinnace.sdk.resources.models import RAW, RULES
+from pinnace.sdk.resources.models import BUILT_IN, RAW, REFUSED, RULES
 
 Schema = dict[str, Any]
 
@@ -69,12 +69,11 @@ class _Reader:
         for several in ("anyOf", "oneOf"):
             if several in schema:
                 return self._union(schema, schema[several], at, within)
-        if "prefixItems" in schema:
-            raise NotStructural(at, "a tuple has items of several kinds; use list[...], or a Model with named fields")
+        _refuse(schema, at)
+        if BUILT_IN in schema:
+            return _built_in(schema)
         if "const" in schema:
             schema = {**schema, "enum": [schema["const"]]}
-        if "type" not in schema and "enum" in schema:
-            raise NotStructural(at, "its values are of several types; an enum takes values of one type")
         out: Schema = {name: schema[name] for name in _COPIED if name in schema}
         if schema.get("format") in _FORMATS:
             out["format"] = schema["format"]
@@ -216,6 +215,27 @@ class _Reader:
         if required:
             choice["required"] = required
         return choice
+
+
+def _refuse(schema: Schema, at: str) -> None:
+    """Raise NotStructural for what a CRD cannot say."""
+    if REFUSED in schema:
+        raise NotStructural(at, schema[REFUSED])
+    if "prefixItems" in schema:
+        raise NotStructural(at, "a tuple has items of several kinds; use list[...], or a Model with named fields")
+    if "enum" in schema and "type" not in schema:
+        raise NotStructural(at, "its values are of several types; an enum takes values of one type")
+
+
+def _built_in(schema: Schema) -> Schema:
+    """Return the schema of a built-in type, with the keywords of the field that has it."""
+    from pinnace.sdk.resources.built_in_schemas import built_in_schema  # noqa: PLC0415 - few kinds have such fields
+
+    beside = {word: value for word, value in schema.items() if word in ("description", "nullable")}
+    beside |= {word: value for word, value in schema.items() if word.startswith("x-kubernetes-")}
+    if schema.get("default") is not None:
+        beside["default"] = _without_none(schema["default"])
+    return {**built_in_schema(schema[BUILT_IN]), **beside, **schema.get(RAW, {})}
 
 
 def _same_field(first: Schema, other: Schema, at: str) -> Schema:
