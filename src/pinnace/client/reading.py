@@ -55,7 +55,7 @@ class Selection(TypedDict, total=False):
     """The objects of a kind to read: all of them by default."""
 
     namespace: str
-    labels: LabelsLike
+    labels: str
     fields: str
     metadata_only: bool
 
@@ -335,7 +335,7 @@ class Reading(Addressing):
         It is `follow` without the events that only caches need. After a lost watch existing objects may come again,
         and deletions during the gap are not reported: reconcilers, which read the current state, need neither.
         """
-        followed = self.follow(kind, namespace=namespace, labels=labels, fields=fields)
+        followed = self.follow(kind, namespace=namespace, labels=selector_text(labels), fields=fields)
         async with aclosing(followed):
             async for event in followed:
                 if isinstance(event, Event) and event.type != "BOOKMARK":

@@ -13,12 +13,13 @@ import pytest
 from tests.sdk.websites import website, website_operator
 from tests.testing.perturb.operators import BUGS, KIND, Shop, open_shop, scenario
 
+from pinnace.cli.extensions.perturb_jobs import ProgressLine
 from pinnace.model import errors
 from pinnace.sdk import Context, Operator
 from pinnace.testing.cluster import Cluster, running_cluster
 from pinnace.testing.perturb.scenario import Scenario, ScenarioFailed
 from pinnace.testing.perturb.schedule import Disturbance
-from pinnace.testing.perturb.search import replay, search
+from pinnace.testing.perturb.search import SearchProgress, replay, search
 
 ROOT = Path(__file__).parents[3]
 
@@ -187,14 +188,34 @@ BAD = scenario("swallowed error", correct=False)
         (["--only", "swallowed error", "--replay", "failed-write:1"], 1, "corner-stock: none instead of 1 object"),
         (["--only", "nonsense"], 2, "no scenario named nonsense; it has mark before the work, swallowed error"),
         (["--kinds", "earthquake"], 2, "'earthquake' is no disturbance"),
+        ([":BAD", "--kinds", "failed-write,crash", "--jobs", "2"], 1, "4 disturbances, 1 findings"),
+        ([":WORST"], 2, "has no scenario WORST; it has GOOD, BAD"),
+        ([":BAD", "--replay", "crash"], 2, "'crash' is no disturbance"),
     ],
-    ids=["good", "bad", "no such scenario", "no such kind"],
+    ids=["good", "bad", "no such scenario", "no such kind", "two processes", "no such name", "no such disturbance"],
 )
 def test_the_command_reports_and_exits(args: list[str], code: int, message: str, tmp_path: Path) -> None:
     (tmp_path / "scenarios.py").write_text(SCENARIOS)
-    command = [sys.executable, "-m", "pinnace.cli.main", "perturb", str(tmp_path / "scenarios.py"), *args]
+    named = f"{tmp_path / 'scenarios.py'}{args.pop(0) if args[0].startswith(':') else ''}"
+    command = [sys.executable, "-m", "pinnace.cli.main", "perturb", named, *args]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (ended.returncode, message in ended.stdout + ended.stderr) == (code, True), ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("is_terminal", [True, False], ids=["terminal", "file"])
+def test_the_progress_has_the_disturbances_that_are_done_and_the_time_left(is_terminal: bool) -> None:
+    written: list[str] = []
+    seconds = 0.0
+    line = ProgressLine("shops", 2, written.append, is_terminal, lambda: seconds)
+    line.show(0, SearchProgress(1, 10, 0, 2.0))
+    assert written == []  # The other process has not begun.
+    for done in (1, 2):
+        line.show(1, SearchProgress(done, 9, 1, 3.0))
+        seconds += 10.0
+    line.clear()
+    texts = [f"shops: {done} of 19 disturbances, 1 findings, {left} s left" for done, left in ((2, 24), (3, 18))]
+    end = "\r\x1b[K"
+    assert written == ([*(f"\r{text}\x1b[K" for text in texts), end] if is_terminal else [f"{texts[1]}\n"])
 
 
 MARKED = """

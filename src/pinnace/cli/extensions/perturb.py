@@ -10,11 +10,13 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from pinnace.cli.extensions.perturb_jobs import SearchOptions, search_scenario
 from pinnace.cli.failure import fail
 from pinnace.cli.kubectl.documents import read_documents
 from pinnace.cli.session import CommandError
@@ -23,15 +25,15 @@ from pinnace.sdk.command.operator_files import NoOperator, import_file
 from pinnace.testing.cluster import Cluster
 from pinnace.testing.perturb.scenario import Scenario, ScenarioFailed
 from pinnace.testing.perturb.schedule import KINDS, Disturbance, DisturbanceKind
-from pinnace.testing.perturb.search import replay, search
+from pinnace.testing.perturb.search import replay
 
 
 def perturb(
     files: Annotated[
         list[str],
         typer.Argument(
-            help="A Python file with one or more Scenarios; with --command the steps of users: manifests to apply, "
-            "delete:MANIFEST, or executables.",
+            help="A Python file with one or more Scenarios, file.py:NAME for one of them; with --command the steps of "
+            "users: manifests to apply, delete:MANIFEST, or executables.",
             metavar="FILE...",
         ),
     ],
@@ -55,6 +57,12 @@ def perturb(
             show_default=False,
         ),
     ] = None,
+    random: Annotated[
+        list[str] | None,
+        typer.Option(
+            help='With --command: values made at random, such as "secrets *"; may be repeated.', show_default=False
+        ),
+    ] = None,
     quiet: Annotated[
         float,
         typer.Option(
@@ -70,6 +78,9 @@ def perturb(
         str, typer.Option(help=f"The disturbances to try, separated by commas: {', '.join(KINDS)}.", show_default="all")
     ] = "",
     limit: Annotated[int, typer.Option(help="The most disturbances for each scenario.", min=1)] = 500,
+    jobs: Annotated[
+        int, typer.Option("-j", "--jobs", help="The number of processes; 0 is one for each processor.", min=0)
+    ] = 1,
     show: Annotated[
         str, typer.Option("--replay", help="Only one disturbance, such as crash:2.", show_default=False)
     ] = "",
@@ -78,7 +89,8 @@ def perturb(
 
     \b
       pinnace perturb scenarios.py                        every disturbance at every point
-      pinnace perturb scenarios.py --replay crash:2       one of them, again
+      pinnace perturb scenarios.py:OPENING --jobs 4       one scenario, by four processes
+      pinnace perturb scenarios.py --replay crash:2       one disturbance, again
       pinnace perturb --command ./manager --setup crds.yaml site.yaml grow.yaml
                                                           a program in any language
 
@@ -87,37 +99,45 @@ def perturb(
     exit code is 1 if there is one, and 2 if a scenario fails by itself.
     """
     logging.disable(logging.ERROR)  # Operators log each disturbance, as they should.
+    source = ScenarioFiles(
+        files=tuple(files),
+        only=only,
+        command=command,
+        setup=tuple(setup or ()),
+        ignore=tuple(ignore or ()),
+        random=tuple(random or ()),
+        quiet=quiet,
+        deadline=deadline,
+    )
+    try:
+        scenarios = source.load()
+    except (CommandError, NoOperator, ValueError) as error:
+        fail(error, code=2)
+    options = SearchOptions(_kinds_of(kinds), limit, jobs or os.cpu_count() or 1)
     code = 0
-    if command:
+    for number, scenario in enumerate(scenarios):
         try:
-            options: dict[str, Any] = {
-                "setup": setup or (),
-                "ignore": ignore or (),
-                "quiet": quiet,
-                "deadline": deadline,
-            }
-            scenarios = [scenario_of(shlex.split(command), files, **options)]
-        except (CommandError, ValueError) as error:
-            fail(error, code=2)
-    else:
-        scenarios = _scenarios_in(files, only)
-    for scenario in scenarios:
-        try:
-            code = max(code, asyncio.run(_search(scenario, _kinds_of(kinds), limit, show)))
+            code = max(code, _replay(scenario, show) if show else _search(source, number, options))
         except ScenarioFailed as error:
             print(f"pinnace: {error}", file=sys.stderr)
             code = 2
     raise typer.Exit(code)
 
 
-async def _search(scenario: Scenario, kinds: list[DisturbanceKind], limit: int, show: str) -> int:
-    if show:
-        differences = await replay(scenario, show)
-        print("\n".join([f"{scenario.name}: {Disturbance.parse(show).meaning}", *(differences or ["no difference"])]))
-        return int(bool(differences))
-    result = await search(scenario, kinds=kinds, limit=limit)
+def _search(source: ScenarioFiles, number: int, options: SearchOptions) -> int:
+    result = search_scenario(source, number, options)
     print(result)
     return int(bool(result.findings or result.unstable))
+
+
+def _replay(scenario: Scenario, disturbance: str) -> int:
+    try:
+        meaning = Disturbance.parse(disturbance).meaning
+    except ValueError as error:
+        fail(error, code=2)
+    differences = asyncio.run(replay(scenario, disturbance))
+    print("\n".join([f"{scenario.name}: {meaning}", *(differences or ["no difference"])]))
+    return int(bool(differences))
 
 
 def _kinds_of(text: str) -> list[DisturbanceKind]:
@@ -128,27 +148,57 @@ def _kinds_of(text: str) -> list[DisturbanceKind]:
     return [kind for kind in KINDS if not names or kind in names]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioFiles:
+    """The scenarios that the arguments of the command name."""
+
+    files: tuple[str, ...]
+    only: str = ""
+    command: str = ""
+    setup: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    random: tuple[str, ...] = ()
+    quiet: float = 1.5
+    deadline: float = 15.0
+
+    def load(self) -> Sequence[Scenario]:
+        """Return the scenarios. Raise CommandError, NoOperator or ValueError."""
+        return [self._of_command()] if self.command else _scenarios_in(self.files, self.only)
+
+    def _of_command(self) -> Scenario:
+        return scenario_of(
+            shlex.split(self.command),
+            self.files,
+            setup=self.setup,
+            ignore=self.ignore,
+            random=self.random,
+            quiet=self.quiet,
+            deadline=self.deadline,
+        )
+
+
 def _scenarios_in(files: Sequence[str], only: str) -> list[Scenario]:
-    file = Path(files[0])
     if len(files) > 1:
-        fail(
-            f"expected one Python file with Scenarios, found {len(files)}; steps need --command, the operator's start",
-            code=2,
+        raise CommandError(
+            f"expected one Python file with Scenarios, found {len(files)}; steps need --command, the operator's start"
         )
+    head, colon, name = files[0].rpartition(":")
+    file, name = (Path(head), name) if colon and name.isidentifier() else (Path(files[0]), "")
     if not file.is_file():
-        fail(f"there is no file {file}; expected a Python file with Scenarios", code=2)
-    try:
-        module = import_file(file)
-    except NoOperator as error:
-        fail(error, code=2)
-    scenarios = [value for value in vars(module).values() if isinstance(value, Scenario)]
-    chosen = [scenario for scenario in scenarios if not only or scenario.name == only]
+        raise CommandError(f"there is no file {file}; expected a Python file with Scenarios")
+    values = vars(import_file(file))
+    scenarios = {key: value for key, value in values.items() if isinstance(value, Scenario)}
+    if name and name not in scenarios:
+        raise CommandError(f"{file} has no scenario {name}; it has {', '.join(scenarios) or 'none'}")
+    chosen = [
+        scenario
+        for key, scenario in scenarios.items()
+        if (not name or key == name) and (not only or scenario.name == only)
+    ]
     if not chosen:
-        names = ", ".join(scenario.name for scenario in scenarios) or "none"
-        fail(
-            f"{file} has no scenario{f' named {only}' if only else ''}; it has {names}. Write NAME = Scenario(...)",
-            code=2,
-        )
+        names = ", ".join(scenario.name for scenario in scenarios.values()) or "none"
+        named = f" named {only}" if only else ""
+        raise CommandError(f"{file} has no scenario{named}; it has {names}. Write NAME = Scenario(...)")
     return chosen
 
 
@@ -166,6 +216,7 @@ def scenario_of(
     *,
     setup: Sequence[str],
     ignore: Sequence[str],
+    random: Sequence[str] = (),
     quiet: float,
     deadline: float,
 ) -> Scenario:
@@ -193,6 +244,7 @@ def scenario_of(
         setup=prepare,
         name=" ".join(command),
         ignore=tuple(ignore),
+        random=tuple(random),
         quiet=quiet,
         deadline=deadline,
     )

@@ -125,7 +125,7 @@ class PerturbedRun:
 
     async def _state(self) -> State:
         page = await self.cluster.plane.store.list("/registry/")
-        return normalize(page.records, self.scenario.ignore, self.prepared).state()
+        return normalize(page.records, self.scenario.differing, self.prepared).state()
 
     # Replicas
 

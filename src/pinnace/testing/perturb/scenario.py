@@ -9,6 +9,7 @@ from pathlib import Path
 from pinnace.sdk.extension import Extension
 from pinnace.testing.cluster import Cluster
 from pinnace.testing.perturb.schedule import Disturbance
+from pinnace.testing.perturb.state import Differing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +31,22 @@ class Scenario:
     name: str = "scenario"
     ignore: tuple[str, ...] = ()
     """Patterns of what may differ in the end: "configmaps default/x", or "websites.example.com *: status.runs"."""
+    random: tuple[str, ...] = ()
+    """Patterns of values that are random, such as "secrets *": they and their copies in other objects may differ.
+
+    Secrets whose values differ between two undisturbed runs need no pattern.
+    """
     seconds: float = 90.0
     """The time that passes at the end, by the cluster's clock, so that retries and timers are done."""
 
     def __post_init__(self) -> None:
         if (self.operator is None) == (not self.command):
             raise ValueError(f"the scenario {self.name} needs an operator or a command, and not both")
+
+    @property
+    def differing(self) -> Differing:
+        """What may differ between two runs."""
+        return Differing(self.ignore, self.random)
 
     @property
     def operator_name(self) -> str:
@@ -76,6 +87,8 @@ class SearchResult:
     seconds: float = 0.0
     unstable: list[str] = field(default_factory=list)
     """The differences between two undisturbed runs: such an operator is not deterministic, and is not disturbed."""
+    random: list[str] = field(default_factory=list)
+    """Patterns of the Secrets whose values were random."""
     without_verdict: list[Disturbance] = field(default_factory=list)
     """The disturbances under which the users could not go on, so that they show nothing about the operator."""
 
@@ -88,9 +101,14 @@ class SearchResult:
         if self.unstable:
             lines = [f"{self.scenario} is not deterministic by itself: two undisturbed runs end differently."]
             lines += [f"  {line}" for line in self.unstable]
-            return "\n".join([*lines, "Name what may differ with `ignore`, or remove its cause, and search again."])
+            advice = (
+                "Name what may differ with `ignore`, values that are made at random with `random`, or remove the cause."
+            )
+            return "\n".join([*lines, advice])
         rate = len(self.tried) / self.seconds if self.seconds else 0.0
         head = f"{self.scenario}: {len(self.tried)} disturbances, {len(self.findings)} findings, {rate:.0f} per second"
+        if self.random:
+            head += f"\nvalues that are random, and were not compared: {', '.join(self.random)}"
         if self.without_verdict:
             names = ", ".join(map(str, self.without_verdict))
             head += f"\nwithout a verdict, since a step of the users failed while the operator was held back: {names}"

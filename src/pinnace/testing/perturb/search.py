@@ -9,14 +9,15 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from pinnace.store.store import Record
 from pinnace.testing.cluster import Cluster, running_cluster
 from pinnace.testing.live_clock import LiveClock
 from pinnace.testing.perturb.run import PerturbedRun, RunOutcome
 from pinnace.testing.perturb.scenario import Scenario, ScenarioFailed, SearchResult, TimingBug
 from pinnace.testing.perturb.schedule import KINDS, Disturbance, DisturbanceKind
-from pinnace.testing.perturb.state import NormalizedObjects, compare, normalize
+from pinnace.testing.perturb.state import NormalizedObjects, compare, normalize, random_secrets
 
 _RUNS_PER_COLLECTION = 8
 _TEST = """\
@@ -25,12 +26,37 @@ async def test_{name}(cluster: Cluster) -> None:
 """
 
 
+@dataclass(frozen=True, slots=True)
+class SearchProgress:
+    """The state of a search after one of its disturbances."""
+
+    done: int
+    total: int
+    findings: int
+    seconds: float
+
+    @property
+    def seconds_left(self) -> float:
+        """The time that the other disturbances will take, at the present rate."""
+        return self.seconds / self.done * (self.total - self.done)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of the disturbances, for one of several processes: each `of`-th one, beginning with `number`."""
+
+    number: int = 0
+    of: int = 1
+
+
 async def search(
     scenario: Scenario,
     *,
     base: Cluster | None = None,
     kinds: Sequence[DisturbanceKind] = KINDS,
     limit: int = 500,
+    share: Share | None = None,
+    on_progress: Callable[[SearchProgress], None] | None = None,
 ) -> SearchResult:
     """Run a scenario with each disturbance of these kinds at each point, and compare the end states.
 
@@ -39,19 +65,21 @@ async def search(
     """
     if base is None:
         async with _fresh_cluster(scenario) as fresh:
-            return await search(scenario, base=fresh, kinds=kinds, limit=limit)
+            return await search(scenario, base=fresh, kinds=kinds, limit=limit, share=share, on_progress=on_progress)
     async with _prepared(base, scenario) as prepared:
         result = SearchResult(scenario.name)
-        expected = await prepared.run(None)
-        if expected.error:
-            raise ScenarioFailed(f"{scenario.name} fails without a disturbance: {expected.error}")
-        again = await prepared.run(None, expected)
+        expected, again = await prepared.run_twice()
+        if secrets := random_secrets(expected.state, again.state):
+            prepared, result.random = prepared.with_random(secrets), secrets
+            expected, again = await prepared.run_twice()
         result.unstable = compare(expected.state, again.state)
         if result.unstable:
             return result
+        chosen = list(_points(expected, kinds))[:limit]
+        chosen = chosen[share.number :: share.of] if share is not None else chosen
         began = time.perf_counter()
         with _rare_collections() as collect:
-            for disturbance in list(_points(expected, kinds))[:limit]:
+            for done, disturbance in enumerate(chosen, 1):
                 outcome = await prepared.run(disturbance, expected)
                 await asyncio.sleep(0)  # The turn of the loop that has ended the run holds its objects.
                 collect()
@@ -60,6 +88,9 @@ async def search(
                     result.without_verdict.append(disturbance)
                 if differences := _differences(expected, outcome):
                     result.findings.append(_finding(scenario, disturbance, differences, outcome))
+                if on_progress is not None:
+                    seconds = time.perf_counter() - began
+                    on_progress(SearchProgress(done, len(chosen), len(result.findings), seconds))
         result.seconds = time.perf_counter() - began
         return result
 
@@ -92,7 +123,10 @@ async def replay(scenario: Scenario, disturbance: str, *, base: Cluster | None =
             return await replay(scenario, disturbance, base=fresh)
     planned = Disturbance.parse(disturbance)
     async with _prepared(base, scenario) as prepared:
-        expected = await prepared.run(None)
+        expected, again = await prepared.run_twice()
+        if secrets := random_secrets(expected.state, again.state):
+            prepared = prepared.with_random(secrets)
+            expected, _ = await prepared.run_twice()
         return _differences(expected, await prepared.run(planned, expected))
 
 
@@ -107,7 +141,20 @@ class _PreparedScenario:
 
     cluster: Cluster
     scenario: Scenario
+    records: Sequence[Record]
     objects: NormalizedObjects
+
+    def with_random(self, patterns: Sequence[str]) -> _PreparedScenario:
+        """Return the same with more places whose values are random."""
+        scenario = replace(self.scenario, random=(*self.scenario.random, *patterns))
+        return replace(self, scenario=scenario, objects=normalize(self.records, scenario.differing))
+
+    async def run_twice(self) -> tuple[RunOutcome, RunOutcome]:
+        """Run the scenario twice without a disturbance. Raise ScenarioFailed if it fails."""
+        expected = await self.run(None)
+        if expected.error:
+            raise ScenarioFailed(f"{self.scenario.name} fails without a disturbance: {expected.error}")
+        return expected, await self.run(None, expected)
 
     async def run(self, disturbance: Disturbance | None, expected: RunOutcome | None = None) -> RunOutcome:
         """Run the scenario once. A program gets some time to reach the `expected` end state."""
@@ -129,7 +176,8 @@ async def _prepared(base: Cluster, scenario: Scenario) -> AsyncIterator[_Prepare
             await cluster.settle()
             await cluster.kill(manager)
         page = await cluster.plane.store.list("/registry/")
-        yield _PreparedScenario(cluster, scenario, normalize(page.records, scenario.ignore))
+        records = list(page.records)
+        yield _PreparedScenario(cluster, scenario, records, normalize(records, scenario.differing))
 
 
 def _points(expected: RunOutcome, kinds: Sequence[DisturbanceKind]) -> Iterator[Disturbance]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -38,7 +39,23 @@ _DROPPED = frozenset(
     )
 )
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
-_SERVER_OWN = frozenset(("apiservices.apiregistration.k8s.io", "endpointslices.discovery.k8s.io", "endpoints"))
+_SERVER_OWN = frozenset(
+    (
+        "apiservices.apiregistration.k8s.io",
+        "controllerrevisions.apps",
+        "endpointslices.discovery.k8s.io",
+        "endpoints",
+    )
+)
+_MADE = {"caBundle": "<ca>", "url": "<url>"}
+"""Fields of a clientConfig that each start of an operator sets anew. That they are set is compared."""
+_NODE = "<node>"
+_UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_VOLUME = re.compile(rf"pvc-{_UID.pattern}")
+_RANDOM = "<random>"
+_SHORTEST_RANDOM = 4
+_NEVER_RANDOM = frozenset(("apiVersion", "kind", "metadata", "type"))
+_HASH_LABELS = ("pod-template-hash", "controller-revision-hash", "controller.kubernetes.io/hash")
 
 
 @dataclass(slots=True)
@@ -62,14 +79,24 @@ class NormalizedObjects:
         return objects_by_place
 
 
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """What may differ between two runs: patterns of "resource key", or of "resource key: path"."""
+
+    ignore: Sequence[str] = ()
+    """Places that are left out."""
+    random: Sequence[str] = ()
+    """Places whose values are random. The same values elsewhere count as equal, too, also decoded from base64."""
+
+
 def normalize(
-    records: Iterable[Record], ignore: Sequence[str] = (), base: NormalizedObjects | None = None
+    records: Iterable[Record], differing: Differing | None = None, base: NormalizedObjects | None = None
 ) -> NormalizedObjects:
-    """Return stored objects without what may differ. `ignore` names more of that: patterns of "resource key: path".
+    """Return stored objects without what may differ.
 
     Objects that are in `base` at the same revision are taken from there.
     """
-    known = base or NormalizedObjects()
+    known, may_differ = base or NormalizedObjects(), differing or Differing()
     result = NormalizedObjects(names=dict(known.names))
     changed: list[tuple[str, str, str, Any]] = []
     for record in records:
@@ -80,40 +107,134 @@ def normalize(
             continue
         _, _, group, plural, key = record.key.split("/", 4)
         resource = plural if group == "core" else f"{plural}.{group}"
-        if resource in NOISE or resource in _SERVER_OWN:
+        if resource in NOISE:
             continue
         obj = orjson.loads(record.value)
-        metadata = obj["metadata"]
-        if metadata.get("generateName"):
-            result.names[metadata["name"]] = metadata["generateName"] + "*"
-        if metadata.get("uid"):
-            result.names[metadata["uid"]] = "<uid>"
-        changed.append((record.key, resource, key, obj))
-    for stored_at, resource, key, obj in changed:
-        namespace, slash, name = key.rpartition("/")
-        place = f"{resource} {namespace}{slash}{result.names.get(name, name)}"
-        if not _is_ignored(place, "", ignore):
-            result.objects[stored_at] = (place, _normalize(obj, result.names, place, "", ignore))
+        result.names |= _names_of(obj, resource)
+        if resource not in _SERVER_OWN:
+            changed.append((record.key, resource, key, obj))
+    placed = [(key, _place(resource, name, result.names), obj) for key, resource, name, obj in changed]
+    for _, place, obj in placed:
+        result.names |= dict.fromkeys(_random_values(obj, place, may_differ.random), _RANDOM)
+    for stored_at, place, obj in placed:
+        if not _matches(place, "", may_differ.ignore):
+            result.objects[stored_at] = (place, _Normalizer(result.names, place, may_differ.ignore).normalize(obj))
     return result
 
 
-def _is_ignored(place: str, path: str, ignore: Sequence[str]) -> bool:
-    return any(fnmatchcase(f"{place}: {path}" if path else place, pattern) for pattern in ignore)
+def _place(resource: str, key: str, names: dict[str, str]) -> str:
+    """Return the resource and the key under which an object is compared."""
+    namespace, slash, name = key.rpartition("/")
+    return f"{resource} {namespace}{slash}{_replace_names(name, names)}"
 
 
-def _normalize(value: Any, names: dict[str, str], place: str, path: str, ignore: Sequence[str]) -> Any:
+def _names_of(obj: Any, resource: str) -> Iterator[tuple[str, str]]:
+    """Yield the generated names, hashes and uids of an object, each with the text that stands for it."""
+    metadata = obj["metadata"]
+    name, labels = metadata["name"], metadata.get("labels") or {}
+    if metadata.get("uid"):
+        yield metadata["uid"], "<uid>"
+    if metadata.get("generateName"):
+        yield name, metadata["generateName"] + "*"
+    for label in _HASH_LABELS if resource in ("replicasets.apps", "controllerrevisions.apps") else ():
+        if value := labels.get(label):
+            yield value, "<hash>"
+            yield name, name.replace(value, "*")
+    if resource == "controllerrevisions.apps":
+        owners = metadata.get("ownerReferences") or [{"name": ""}]
+        yield name, f"{owners[0]['name']}-<hash>"
+
+
+def _replace_names(text: str, names: dict[str, str]) -> str:
+    """Return a text with what stands for a generated name or uid that it is or contains."""
+    if known := names.get(text):
+        return known
+    if "-" not in text:
+        return text
+    return _UID.sub(lambda match: names.get(match[0], match[0]), _VOLUME.sub("pvc-<uid>", text))
+
+
+def _random_values(obj: Any, place: str, patterns: Sequence[str]) -> Iterator[str]:
+    """Yield the values of an object that are random, as they are and decoded."""
+    whole = _matches(place, "", patterns)
+    if not whole and not any(fnmatchcase(place, pattern.partition(": ")[0]) for pattern in patterns):
+        return
+    for path, value in _texts_in(obj, ""):
+        is_random = whole and path.partition(".")[0] not in _NEVER_RANDOM
+        if len(value) >= _SHORTEST_RANDOM and (is_random or _matches(place, path, patterns)):
+            yield value
+            decoded = _decode(value)
+            if len(decoded) >= _SHORTEST_RANDOM:
+                yield decoded
+
+
+def _texts_in(value: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
-        kept = {}
-        for name, inner in sorted(value.items()):
-            below = f"{path}.{name}" if path else name
-            if name not in _DROPPED and not _is_ignored(place, below, ignore):
-                kept[name] = _normalize(inner, names, place, below, ignore)
-        return kept
-    if isinstance(value, list):
-        return [_normalize(inner, names, place, path, ignore) for inner in value]
-    if isinstance(value, str):
-        return names.get(value) or ("<time>" if _TIME.fullmatch(value) else value)
-    return value
+        for name, inner in value.items():
+            yield from _texts_in(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts_in(inner, path)
+    elif isinstance(value, str):
+        yield path, value
+
+
+def _decode(value: str) -> str:
+    """Return the text that is encoded as base64; empty if there is none."""
+    try:
+        return base64.b64decode(value, validate=True).decode()
+    except ValueError:
+        return ""
+
+
+def _matches(place: str, path: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(f"{place}: {path}" if path else place, pattern) for pattern in patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Normalizer:
+    """Removes from one object what may differ."""
+
+    names: dict[str, str]
+    place: str
+    ignore: Sequence[str]
+
+    def normalize(self, value: Any, path: str = "") -> Any:
+        if isinstance(value, dict):
+            kept = {}
+            for name, inner in sorted(value.items()):
+                below = f"{path}.{name}" if path else name
+                if name not in _DROPPED and not _matches(self.place, below, self.ignore):
+                    kept[name] = self._made(path, name, inner) or self.normalize(inner, below)
+            return kept
+        if isinstance(value, list):
+            return [self.normalize(inner, path) for inner in value if not self._is_scheduled(path, inner)]
+        if isinstance(value, str):
+            return "<time>" if _TIME.fullmatch(value) else _replace_names(value, self.names)
+        return value
+
+    def _is_scheduled(self, path: str, value: Any) -> bool:
+        """Return whether this is the condition of a pod that spec.nodeName repeats, and that may be written later."""
+        return path == "status.conditions" and self.place.startswith("pods ") and value.get("type") == "PodScheduled"
+
+    def _made(self, path: str, name: str, value: Any) -> str:
+        """Return the text that stands for a value that the server or the SDK sets; empty for others."""
+        if not value:
+            return ""
+        if path.endswith("clientConfig"):
+            return _MADE.get(name, "")
+        return _NODE if (path, name) == ("spec", "nodeName") and self.place.startswith("pods ") else ""
+
+
+def random_secrets(first: State, second: State) -> list[str]:
+    """Return the patterns of the Secrets whose values differ between two runs."""
+    return [
+        f"{place}: data.*"
+        for place, objects in first.items()
+        if place.startswith("secrets ")
+        and (others := second.get(place))
+        and [obj.get("data") for obj in objects] != [obj.get("data") for obj in others]
+    ]
 
 
 def compare(expected: State, other: State) -> list[str]:
