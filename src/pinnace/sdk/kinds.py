@@ -39,6 +39,6 @@ def __getattr__(name: str) -> Any:
     if not isinstance(typed, type) or not issubclass(typed, dict):
         return typed
     bases = (_BuiltIn,) if typed is dict else (_BuiltIn, typed)
-    found = type(name, bases, {"__module__": __name__})
-    globals()[name] = found
-    return found
+    built_in = type(name, bases, {"__module__": __name__})
+    globals()[name] = built_in
+    return built_in

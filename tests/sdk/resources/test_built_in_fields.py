@@ -35,7 +35,7 @@ class Work(CustomResource[WorkSpec, None], group="example.com", version="v1"):
     """Work that pods do."""
 
 
-def work(name: str = "dig", **spec: Any) -> dict[str, Any]:
+def work_object(name: str = "dig", **spec: Any) -> dict[str, Any]:
     template = {"metadata": {"labels": {"app": "dig"}}, "spec": {"containers": [{"name": "main", "image": "dig:1"}]}}
     spec = {"template": template, **spec}
     return {"apiVersion": "example.com/v1", "kind": "Work", "metadata": {"name": name}, "spec": spec}
@@ -45,14 +45,14 @@ operator = Operator("workers")
 
 
 @operator.reconcile(Work, owns=[Deployment])
-async def reconcile(found: Work, ctx: Context) -> None:
-    labels = {"app": found.name}
-    template = PodTemplateSpec(metadata={"labels": labels}, spec=found.spec.template["spec"])
+async def reconcile(work: Work, ctx: Context) -> None:
+    labels = {"app": work.name}
+    template = PodTemplateSpec(metadata={"labels": labels}, spec=work.spec.template["spec"])
     made = await ctx.apply(
         Deployment(
             apiVersion="apps/v1",
             kind="Deployment",
-            metadata={"name": found.name},
+            metadata={"name": work.name},
             spec={"selector": {"matchLabels": labels}, "template": template},
         )
     )
@@ -60,13 +60,13 @@ async def reconcile(found: Work, ctx: Context) -> None:
     assert replicas == 1
     for deployment in await ctx.list(Deployment):
         assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "dig:1"
-    again = await ctx.get(Deployment, found.name)
+    again = await ctx.get(Deployment, work.name)
     assert again is None or again["spec"]["replicas"] == 1
 
 
 async def test_the_server_checks_a_built_in_type_within_a_spec(cluster: Cluster) -> None:
     await cluster.client.create(Work.crd())
-    made = await cluster.client.create(work(), field_manager="me")
+    made = await cluster.client.create(work_object(), field_manager="me")
     assert made["spec"]["template"]["metadata"] == {"labels": {"app": "dig"}}
     assert made["spec"]["resources"] == WorkSpec(template={"spec": {"containers": []}}).resources
     assert (await cluster.client.get(Work, "dig")).spec.template["spec"]["containers"][0]["image"] == "dig:1"
@@ -77,7 +77,7 @@ async def test_the_server_checks_a_built_in_type_within_a_spec(cluster: Cluster)
         ({"sidecars": [{"name": "a", "ports": [{"containerPort": 1}] * 2}]}, r"ports\[1\]: Duplicate value"),
     ):
         with pytest.raises(errors.Invalid, match=field):
-            await cluster.client.create(work("other", **spec))
+            await cluster.client.create(work_object("other", **spec))
 
 
 async def test_the_fields_of_a_built_in_type_are_explained(cluster: Cluster) -> None:
@@ -92,7 +92,7 @@ async def test_the_fields_of_a_built_in_type_are_explained(cluster: Cluster) -> 
 
 async def test_a_handler_applies_and_reads_typed_objects(cluster: Cluster) -> None:
     await cluster.run(operator)
-    await cluster.client.create(work())
+    await cluster.client.create(work_object())
     await cluster.settle()
     deployment = await cluster.client.get(Deployment, "dig")
     assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "dig:1"
@@ -133,11 +133,11 @@ def test_a_class_without_a_definition_is_refused() -> None:
 def test_a_rule_may_be_added_to_a_built_in_type() -> None:
     class Spec(Model, rules=[Rule("size(self.resources.limits) > 0")]):
         resources: ResourceRequirements = Field(default_factory=lambda: ResourceRequirements(limits={"cpu": "1"}))
-        """What it may use."""
+        """The resources of its pods."""
 
     class Limited(CustomResource[Spec, None], group="example.com", version="v1"):
         pass
 
     spec = Limited.crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     resources = spec["properties"]["resources"]
-    assert (resources["description"], resources["default"]) == ("What it may use.", {"limits": {"cpu": "1"}})
+    assert (resources["description"], resources["default"]) == ("The resources of its pods.", {"limits": {"cpu": "1"}})

@@ -267,10 +267,10 @@ class RoutesToEndpoints(Exception):
 async def _endpoint_address(host: str) -> IPv4Address | IPv6Address:
     """Return the address of a host for an EndpointSlice, which takes no loopback address. Raise NotEstablished."""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        resolved = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise NotEstablished(f"{host} cannot be resolved: {error}; {_ADVICE}") from None
-    addresses = [ip_address(place[0]) for *_, place in found]
+    addresses = [ip_address(place[0]) for *_, place in resolved]
     for address in addresses:
         if not (address.is_loopback or address.is_unspecified or address.is_link_local):
             return address

@@ -45,7 +45,7 @@ class Scenario:
 
     @property
     def differing(self) -> Differing:
-        """What may differ between two runs."""
+        """The places that may differ between two runs."""
         return Differing(self.ignore, self.random)
 
     @property

@@ -81,7 +81,7 @@ class NormalizedObjects:
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """What may differ between two runs: patterns of "resource key", or of "resource key: path"."""
+    """The places that may differ between two runs: patterns of "resource key", or of "resource key: path"."""
 
     ignore: Sequence[str] = ()
     """Places that are left out."""

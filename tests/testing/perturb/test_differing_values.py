@@ -38,8 +38,8 @@ def reviewing() -> Operator:
         return "a shop needs shards" if not new.spec.shards else None
 
     @operator.reconcile(Shop)
-    async def reconcile(found: Shop, ctx: Context) -> None:
-        await ctx.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": found.name}})
+    async def reconcile(opened: Shop, ctx: Context) -> None:
+        await ctx.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": opened.name}})
 
     return operator
 
@@ -70,8 +70,8 @@ def storing() -> Operator:
     operator = Operator("storing")
 
     @operator.reconcile(Shop, owns=["apps/v1/StatefulSet"])
-    async def reconcile(found: Shop, ctx: Context) -> None:
-        await ctx.apply(stateful_set(found.name))
+    async def reconcile(opened: Shop, ctx: Context) -> None:
+        await ctx.apply(stateful_set(opened.name))
 
     return operator
 
@@ -81,15 +81,15 @@ def keeping_secrets() -> Operator:
     operator = Operator("secretive")
 
     @operator.reconcile(Shop, owns=["v1/Secret", "apps/v1/StatefulSet"])
-    async def reconcile(found: Shop, ctx: Context) -> None:
-        secret = await ctx.get("v1/Secret", found.name)
+    async def reconcile(opened: Shop, ctx: Context) -> None:
+        secret = await ctx.get("v1/Secret", opened.name)
         if secret is None:
             data = {"user": "admin", "password": secrets.token_hex(16)}
             secret = await ctx.apply(
-                {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": found.name}, "stringData": data}
+                {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": opened.name}, "stringData": data}
             )
         password = base64.b64decode(secret["data"]["password"]).decode()
-        await ctx.apply(stateful_set(found.name, password))
+        await ctx.apply(stateful_set(opened.name, password))
 
     return operator
 
@@ -99,10 +99,13 @@ def drawing(random: Callable[[], str]) -> Operator:
     operator = Operator("drawing")
 
     @operator.reconcile(Shop)
-    async def reconcile(found: Shop, ctx: Context) -> None:
-        if await ctx.get("v1/ConfigMap", found.name) is None:
+    async def reconcile(opened: Shop, ctx: Context) -> None:
+        if await ctx.get("v1/ConfigMap", opened.name) is None:
             token = random()
-            for name, text in ((found.name, base64.b64encode(token.encode()).decode()), (f"{found.name}-copy", token)):
+            for name, text in (
+                (opened.name, base64.b64encode(token.encode()).decode()),
+                (f"{opened.name}-copy", token),
+            ):
                 data = {"token": text}
                 await ctx.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
 
@@ -125,7 +128,7 @@ async def test_random_values_are_named_by_patterns_and_other_differences_are_fou
 
 
 @pytest.mark.parametrize("operator", [reviewing, storing, keeping_secrets])
-async def test_what_chance_and_pinnace_make_is_ignored(operator: Callable[[], Operator]) -> None:
+async def test_values_of_chance_and_of_pinnace_are_ignored(operator: Callable[[], Operator]) -> None:
     async with running_cluster() as cluster:
         scenario = Scenario(operator=operator, act=open_shop, setup=with_nodes, name=operator.__name__)
         result = await search(scenario, base=cluster, kinds=["crash", "lost-answer"])
