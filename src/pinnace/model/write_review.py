@@ -34,7 +34,7 @@ class Reinvocation:
         self.previous.clear()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Review:
     """One write, as the plug-ins see it. Only mutators change `new`."""
 
@@ -50,12 +50,12 @@ class Review:
     is_dry_run: bool = False
     options: Object = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    afterwards: list[Callable[[], None]] | None = None
+    afterwards: list[Callable[[], None]] | None = field(default=None, init=False)
     """See `call_afterwards`."""
-    inline_seconds: float = 0.0
+    inline_seconds: float = field(default=0.0, init=False)
     """The CPU time on the event loop of the expressions of policies and webhooks for this write."""
-    _audit: dict[str, str] | None = None
-    _rounds: Reinvocation | None = None
+    _audit: dict[str, str] | None = field(default=None, init=False)
+    _rounds: Reinvocation | None = field(default=None, init=False)
 
     @property
     def audit(self) -> dict[str, str]:

@@ -81,6 +81,26 @@ def to_rfc3339(moment: datetime) -> str:
     return moment.isoformat(timespec="seconds")[:19] + "Z"
 
 
+_SECOND = timedelta(seconds=1)
+
+
+class SecondFormatter:
+    """Formats as `to_rfc3339`, once for each second: a server formats the time of every write."""
+
+    __slots__ = ("_begin", "_end", "_text")
+
+    def __init__(self) -> None:
+        self._begin = self._end = datetime.min.replace(tzinfo=UTC)
+        self._text = ""
+
+    def format(self, moment: datetime) -> str:
+        if not self._begin <= moment < self._end:
+            self._begin = moment.replace(microsecond=0)
+            self._end = self._begin + _SECOND
+            self._text = to_rfc3339(moment)
+        return self._text
+
+
 def to_rfc3339_micro(moment: datetime) -> str:
     """Format as Kubernetes' `MicroTime`: six digits, UTC, with a Z."""
     return moment.isoformat(timespec="microseconds")[:26] + "Z"

@@ -19,7 +19,7 @@ from pinnace.process.work_slices import SliceQueue
 from pinnace.server.aggregation import counted_request, forward
 from pinnace.server.audit.events import Auditor
 from pinnace.server.flowcontrol.flow_control import FlowControl, Turn, TurnedAway
-from pinnace.server.metrics import TAKEOVER_CODE, RequestMetrics
+from pinnace.server.metrics import TAKEOVER_CODE, RequestMetrics, place_of
 from pinnace.server.streaming.websocket import is_websocket, watch_over_websocket
 from pinnace.server.targets import (
     Batch,
@@ -41,9 +41,6 @@ from pinnace.store import store as stores
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-
-_SIZED = frozenset(("get", "list"))
-"""The verbs whose answers are counted by their size."""
 
 
 class NotTogether(Exception):
@@ -153,12 +150,12 @@ class Handler:
 
         A plain read, and a batch, run inline: `_leave` is called before the first stage that has to wait.
         """
-        request, record = target.request, None
+        request, call, record = target.request, target.call, None
         try:
             if user is None:
                 known = self.authenticate(request)
                 user = known if isinstance(known, User) else await self._wait_for(target, known)
-            target.user, target.is_authenticated = user, True
+            target.user = user
             if self._audit is not None:
                 record = self._audit.begin(request, user)
             if "timeout=" in request.raw_query:
@@ -166,7 +163,7 @@ class Handler:
             if request.head.impersonates:
                 await self._impersonate(target)
             target.turn = self._flow_control.turn_at_once(
-                target.user, target.action, target.call, needs_seat=not target.is_inline
+                target.user, target.action, call, needs_seat=not target.is_inline
             )
             if target.turn is None:
                 target.turn = await self._wait_for_turn(target)
@@ -179,11 +176,16 @@ class Handler:
                 raise self._refusal(target, decision)
             if target.error is not None:
                 raise target.error
-            if target.call is not None or target.backend is not None:
-                self._start(target)
-            answer = (self._read_at_once(target) if target.is_inline else None) or await self._run_in_time(target)
+            if call is not None:
+                call.user = target.user
+                if call.resource.deprecation:
+                    call.warnings.append(call.resource.deprecation)
+            target.has_run = call is not None or target.backend is not None
+            answer = (self._read_at_once(call) if target.is_inline else None) or await self._run_in_time(target)
         except (errors.ApiError, stores.StoreError) as error:
             answer = await self._answer_error(target, error)
+            if self._audit is not None and user is None:
+                answer = self._audit.record_unauthenticated(request, answer)
         except TurnedAway as turned_away:
             answer = turned_away.response
         except Exception as error:
@@ -191,9 +193,10 @@ class Handler:
                 record.panic(error)
             raise
         finally:
-            if target.turn is not None:
+            if target.turn is not None and not target.is_inline:
                 target.turn.end()
-        self._count(target, answer)
+        if target.has_run:
+            self._count(target, answer)
         if target.turn is not None:
             answer = target.turn.mark(answer)
         return answer if record is None else record.finish(answer)
@@ -229,6 +232,9 @@ class Handler:
         return await pending
 
     async def _wait_for_turn(self, target: Target) -> Turn:
+        if target.turn is not None:
+            target.turn.give_up()
+            target.turn = None
         await self._leave(target)
         return await self._flow_control.take_turn(target.user, target.action, target.call)
 
@@ -249,20 +255,11 @@ class Handler:
             return NotTogether()  # A role may allow some of the names.
         return forbidden_error(target.user, target.action, decision.reason)
 
-    def _start(self, target: Target) -> None:
-        """Begin to count a request about objects, for its user."""
-        target.has_run = True
-        call = target.call
-        if call is not None:
-            call.user = target.user
-            if call.resource.deprecation:
-                call.warnings.append(call.resource.deprecation)
-
-    def _read_at_once(self, target: Target) -> Response | None:
+    def _read_at_once(self, call: Call | None) -> Response | None:
         """Return the response of a plain read, unless it has to wait."""
-        assert target.call is not None, "only reads of objects run inline"
-        outcome = self._verbs.read_at_once(target.call)
-        return None if outcome is None else self._responses.render_at_once(target.call, outcome)
+        assert call is not None, "only reads of objects run inline"
+        outcome = self._verbs.read_at_once(call)
+        return None if outcome is None else self._responses.render_at_once(call, outcome)
 
     async def _run_in_time(self, target: Target) -> Answer:
         """Run the verb and respond, within the deadline."""
@@ -273,7 +270,11 @@ class Handler:
         try:
             with self._deadlines.limit(target.request, is_long_running=target.is_long_running):
                 outcome = await self._run(target)
-                return self._respond_at_once(target, outcome) or await self._respond(target, outcome)
+                if not isinstance(outcome, Outcome):
+                    return outcome
+                assert target.call is not None, "only verbs have outcomes"
+                answer = self._responses.render_at_once(target.call, outcome)
+                return answer or await self._respond(target, target.call, outcome)
         finally:
             in_flight[kind] -= target.has_run
 
@@ -295,20 +296,13 @@ class Handler:
         batch.errors = errs
         return Response(201 if call.verb == "create" else 200)
 
-    def _respond_at_once(self, target: Target, outcome: Outcome | Answer) -> Answer | None:
-        """Return the response, unless a large one has to be formatted or compressed first."""
-        if not isinstance(outcome, Outcome):
-            return outcome
-        assert target.call is not None, "only verbs have outcomes"
-        return self._responses.render_at_once(target.call, outcome)
-
-    async def _respond(self, target: Target, outcome: Outcome | Answer) -> Answer:
-        assert target.call is not None and isinstance(outcome, Outcome), "other answers are rendered at once"
+    async def _respond(self, target: Target, call: Call, outcome: Outcome) -> Answer:
+        """Respond with a stream, or with a large body that has to be formatted or compressed first."""
         if outcome.stream is not None and target.request.upgrade:
             target.is_handed_over = is_websocket(target.request)
             if target.is_handed_over:
                 return watch_over_websocket(target.request, outcome.stream, outcome.accepted)
-        return await self._responses.render(target.call, outcome)
+        return await self._responses.render(call, outcome)
 
     async def _answer_error(self, target: Target, error: errors.ApiError | stores.StoreError) -> Response:
         if isinstance(error, stores.StoreError):
@@ -319,10 +313,7 @@ class Handler:
             return Response(error.code)
         warnings = target.call.warnings if target.call else None
         if len(error.message) <= LONG_TEXT_BYTES:
-            answer = self._responses.render_error(target.request, error, warnings)
-            if self._audit is None or target.is_authenticated:
-                return answer
-            return self._audit.record_unauthenticated(target.request, answer)
+            return self._responses.render_error(target.request, error, warnings)
         await self._leave(target)  # It quotes a large object, or lists thousands of fields.
         return await run_beside(target.user.name, self._responses.render_error, target.request, error, warnings)
 
@@ -340,20 +331,19 @@ class Handler:
 
     def _count(self, target: Target, answer: Answer) -> None:
         """Count a request whose verb has run. As in Kubernetes, a request that was refused before is not counted."""
-        if not target.has_run:
-            return
+        place, seconds = target.place, time.perf_counter() - target.started
+        if target.backend is not None:
+            counted = counted_request(target.action, target.backend)
+            place = None if counted is None else place_of(counted)
         if target.batch is not None:
-            self._count_batch(target, target.batch)
-            return
-        counted = target.call if target.backend is None else counted_request(target.action, target.backend)
-        if counted is not None:
-            size = answer.size if type(answer) is Response and counted.verb in _SIZED else -1
+            self._count_batch(target, target.batch, seconds)
+        elif place is not None:
             code = TAKEOVER_CODE if target.is_handed_over or type(answer) is Takeover else answer.status
-            self._metrics.observe(counted, code, time.perf_counter() - target.started, size)
+            self._metrics.observe(place, code, seconds, answer.size)
 
-    def _count_batch(self, target: Target, batch: Batch) -> None:
-        assert target.call is not None, "a batch is about objects"
-        seconds = (time.perf_counter() - target.started) / len(batch.objects)
-        success = 201 if target.call.verb == "create" else 200
+    def _count_batch(self, target: Target, batch: Batch, seconds: float) -> None:
+        assert target.place is not None, "a batch is about objects"
+        success = 201 if target.action.verb == "create" else 200
         for error in batch.errors:
-            self._metrics.observe(target.call, success if error is None else error.code, seconds)
+            code = success if error is None else error.code
+            self._metrics.observe(target.place, code, seconds / len(batch.objects))

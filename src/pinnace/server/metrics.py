@@ -8,6 +8,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from pinnace.process.exposition import Histogram, Labels, Sample, render_histograms, render_samples
 from pinnace.serving.request.call import Call
@@ -45,20 +46,25 @@ class ForwardedRequest:
 
 CountedRequest = Call | ForwardedRequest
 """A request for objects."""
+CountedPlace: TypeAlias = tuple[str, str, str, str, str, str]
+"""What requests that are counted together share: verb, group, version, resource, subresource and scope."""
 
 
 class _Row(Histogram):
     """The requests of one verb, resource and scope: their durations, how many had each code, and their sizes."""
 
-    __slots__ = ("codes", "sizes")
+    __slots__ = ("codes", "is_sized", "sizes")
 
-    def __init__(self) -> None:
+    def __init__(self, place: CountedPlace) -> None:
         super().__init__(_BUCKETS)
         self.codes: dict[int, int] = {}
+        self.is_sized = place[0] in _SIZED
         self.sizes = Histogram(_SIZES)
         """The bytes of the answers to reads."""
 
 
+_SIZED = frozenset(("GET", "LIST"))
+"""The verbs whose answers are counted by their size."""
 _TOTALS_THAT_FALL = frozenset(("apiserver_watch_shards_total",))
 """Gauges of Kubernetes with the ending of counters."""
 
@@ -67,7 +73,7 @@ class RequestMetrics:
     """Requests counted and timed by verb, resource and code, and the gauges and histograms that other parts add."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[str, str, str, str, str, str], _Row] = {}
+        self._rows: dict[CountedPlace, _Row] = {}
         self._gauges: list[tuple[str, str, Read]] = []
         self._counters: set[str] = set()
         """Counters whose names do not end in _total."""
@@ -81,20 +87,20 @@ class RequestMetrics:
 
     def drop(self, call: CountedRequest) -> None:
         """Count a request that flow control rejected. Its waiting time is not the duration of such a request."""
-        codes = self._rows.setdefault(_place(call), _Row()).codes
+        place = place_of(call)
+        codes = self._rows.setdefault(place, _Row(place)).codes
         codes[429] = codes.get(429, 0) + 1
 
-    def observe(self, call: CountedRequest, code: int, seconds: float, size: int = -1) -> None:
-        """Count a request; `size` is the number of bytes of the answer to a read."""
-        place = _place(call)
+    def observe(self, place: CountedPlace, code: int, seconds: float, size: int = -1) -> None:
+        """Count a request; `size` is the number of bytes of the whole answer."""
         row = self._rows.get(place)
         if row is None:
-            row = self._rows[place] = _Row()
+            row = self._rows[place] = _Row(place)
         codes = row.codes
         codes[code] = codes.get(code, 0) + 1
         row.counts[bisect_left(_BUCKETS, seconds)] += 1
         row.sum += seconds
-        if size >= 0:
+        if row.is_sized and size >= 0:
             sizes = row.sizes
             sizes.counts[bisect_left(_SIZES, size)] += 1
             sizes.sum += size
@@ -191,13 +197,13 @@ _VERBS = {
 }
 
 
-def _place(call: CountedRequest) -> tuple[str, str, str, str, str, str]:
+def place_of(call: CountedRequest) -> CountedPlace:
     resource = call.resource
     scope = "resource" if call.name or call.verb == "create" else "namespace" if call.namespace else "cluster"
     return _VERBS[call.verb], resource.group, resource.version, resource.plural, call.subresource, scope
 
 
-def _labels(place: tuple[str, str, str, str, str, str], without: str = "") -> Labels:
+def _labels(place: CountedPlace, without: str = "") -> Labels:
     verb, group, version, plural, subresource, scope = place
     labels = (
         ("component", "apiserver"),

@@ -14,6 +14,7 @@ from pinnace.model.objects import Object
 from pinnace.model.resources import Registry, Resource
 from pinnace.model.users import ANONYMOUS, User
 from pinnace.server.flowcontrol.flow_control import Turn
+from pinnace.server.metrics import CountedPlace, place_of
 from pinnace.server.streaming.websocket import is_websocket, token_of_protocols
 from pinnace.serving.deadlines import LONG_RUNNING
 from pinnace.serving.discovery.backends import AggregatedBackend, AggregatedBackends
@@ -31,30 +32,51 @@ class Batch:
 
 
 class Target:
-    """One request on its way through the handler. A field that most requests leave alone is one of the class."""
+    """One request on its way through the handler."""
+
+    __slots__ = (
+        "action",
+        "backend",
+        "batch",
+        "call",
+        "error",
+        "has_run",
+        "is_handed_over",
+        "is_inline",
+        "place",
+        "request",
+        "segments",
+        "started",
+        "turn",
+        "user",
+    )
 
     segments: list[str]
     """The path split at slashes, set for pages."""
-    user: User = ANONYMOUS
-    is_authenticated: bool = False
-    backend: AggregatedBackend | None = None
+    backend: AggregatedBackend | None
     """Set for a request that another API server answers."""
-    batch: Batch | None = None
-    error: errors.ApiError | None = None
+    batch: Batch | None
+    error: errors.ApiError | None
     """Raised only once the user is known to be allowed the action: others may not learn what exists."""
-    turn: Turn | None = None
-    has_run: bool = False
-    is_handed_over: bool = False
+    turn: Turn | None
+    has_run: bool
+    is_handed_over: bool
     """The client continues with another protocol."""
-    is_inline: bool = False
+    is_inline: bool
     """Whether it runs in the turn of its caller, until it has to wait: a get or a list."""
 
-    def __init__(self, request: Request, action: Action, *, call: Call | None = None) -> None:
+    def __init__(
+        self, request: Request, action: Action, *, call: Call | None = None, place: CountedPlace | None = None
+    ) -> None:
+        """A request about objects has a call, and a place in which it is counted."""
         self.request = request
         self.action = action
         self.call = call
-        """Set for a request about objects."""
+        self.place = place
+        self.user: User = ANONYMOUS
         self.started = time.perf_counter()
+        self.backend = self.batch = self.error = self.turn = None
+        self.has_run = self.is_handed_over = self.is_inline = False
 
     @property
     def is_long_running(self) -> bool:
@@ -85,11 +107,11 @@ class Targets:
     def parse(self, request: Request) -> Target:
         route = self._routes.find(request)
         if route is not None:
-            parts, action, is_read = route
+            parts, action, place, is_read = route
             if not action.group or self._aggregated.find(action.group, action.version) is None:
                 call = Call(*parts, request, ANONYMOUS)
                 call.takes_shards = self._takes_shards
-                target = Target(request, action, call=call)
+                target = Target(request, action, call=call, place=place)
                 target.is_inline = is_read and not request.upgrade
                 return target
         return self._parse_new(request)
@@ -119,7 +141,8 @@ class Targets:
         if call is None:
             return Target(request, action_of(request, segments))
         call.takes_shards = self._takes_shards
-        return Target(request, self._routes.learn(call)[1], call=call)
+        _, action, place, _ = self._routes.learn(call)
+        return Target(request, action, call=call, place=place)
 
 
 def is_object_path(segments: list[str]) -> bool:
@@ -135,9 +158,9 @@ _SLOTS = 1 << 15
 """So many that few of the targets of a round of requests meet in one."""
 
 
-Route: TypeAlias = tuple[tuple[str, Resource, str, str, str, str], Action, bool]
-"""The first fields of a call, which follow from the method and target alone, its action, and whether that is to get or
-list objects, or to get a scale."""
+Route: TypeAlias = tuple[tuple[str, Resource, str, str, str, str], Action, CountedPlace, bool]
+"""The first fields of a call, which follow from the method and target alone, its action, where it is counted, and
+whether that is to get or list objects, or to get a scale."""
 _READS = frozenset(("get", "list"))
 _READ_SUBRESOURCES = frozenset(("", "scale"))
 
@@ -167,7 +190,8 @@ class Routes:
     def learn(self, call: Call) -> Route:
         """Called for each request whose target is unknown, with the parsed call."""
         parts = (call.verb, call.resource, call.namespace, call.name, call.subresource, call.tail)
-        route = (parts, _action_of(call), call.verb in _READS and call.subresource in _READ_SUBRESOURCES)
+        is_read = call.verb in _READS and call.subresource in _READ_SUBRESOURCES
+        route = (parts, _action_of(call), place_of(call), is_read)
         request = call.request
         # Computed objects are never read at once, which only known targets are.
         if not call.resource.strategy.is_computed and self._is_repeated(request.target):

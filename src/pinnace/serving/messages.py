@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Protocol
+from typing import ClassVar, Protocol
 from urllib.parse import unquote_plus, unquote_to_bytes
 
 import orjson
@@ -116,7 +116,7 @@ LONGEST_SHOWN = 1000
 """The characters of a target that are shown."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Request:
     """One request, with its whole body."""
 
@@ -129,7 +129,7 @@ class Request:
     peer: Peer
     upgrade: bool = False
     """The client asks for another protocol: answer with a `Takeover` or an error."""
-    _query: dict[str, list[str]] | None = None
+    _query: dict[str, list[str]] | None = field(default=None, init=False)  # Most requests leave it to the class.
     body_says_dry_run: bool = False
     """The DeleteOptions in the body ask for a dry run."""
     notes: AuditNotes | None = None
@@ -216,6 +216,7 @@ class StreamingResponse:
     status: int
     headers: Headers
     start: Callable[[ResponseStream], NowOrLater[None]]
+    size: ClassVar[int] = -1  # Not known.
 
 
 @dataclass(slots=True, eq=False)
@@ -230,6 +231,7 @@ class Takeover:
     run: Callable[[asyncio.Transport, bytes], Awaitable[None]]
     headers: Headers = ()
     status: int = 101
+    size: ClassVar[int] = -1  # It has no body.
 
 
 Answer = Response | StreamingResponse | Takeover

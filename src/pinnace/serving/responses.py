@@ -148,14 +148,21 @@ class Responses:
 
 def _format(request: Request, outcome: Outcome) -> tuple[bytes | list[bytes], bytes] | None:
     """Return the body in the format that the client accepts, and its content type; None if that takes long."""
-    body, accepted = outcome.body, outcome.accepted
+    if outcome.accepted is PLAIN and not (request.raw_query or request.head.is_browser):
+        return outcome.body + b"\n" if type(outcome.body) is bytes else outcome.body, _JSON
+    return _format_as_accepted(request, outcome.body, outcome.accepted)
+
+
+def _format_as_accepted(
+    request: Request, body: bytes | list[bytes], accepted: Accepted
+) -> tuple[bytes | list[bytes], bytes] | None:
     if accepted.is_protobuf:
         if (body if isinstance(body, bytes) else body[0]).startswith(PREFIX):
             return body, _PROTOBUF
         return (_as_protobuf(body), _PROTOBUF) if _size(body) <= _SLICES_FROM else None
     if accepted.is_yaml:
         return (as_yaml(orjson.loads(_join(body))), _YAML) if _size(body) <= _SLICES_FROM else None
-    if accepted.is_pretty or ((request.head.is_browser or request.raw_query) and wants_pretty(request)):
+    if accepted.is_pretty or wants_pretty(request):
         return (indent_json(_join(body)), _JSON) if _size(body) <= _SLICES_FROM else None
     return body + b"\n" if type(body) is bytes else body, _JSON
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -50,6 +50,8 @@ def find_disabled(schema_of: Callable[[], Schema], gates: FeatureGates) -> Drop 
 
 def _drop_disabled(fields: _LabelledFields, new: Object, old: Object | None) -> None:
     """Remove the fields of every feature that is off from `new`, unless `old` uses the feature already."""
+    if not _has_labelled(fields, new):
+        return
     used = set(_used_labels(fields, new))
     if used and old is not None:
         used -= set(_used_labels(fields, old))
@@ -91,6 +93,8 @@ def _parse(line: str) -> UnsupportedFields:
 
 def _warnings(fields: _LabelledFields, new: Object) -> list[str]:
     """Return a warning for each reason, with the first field that has it."""
+    if not _has_labelled(fields, new):
+        return []
     return [
         f"{_first_path(fields, new, reason)}: has no effect in this cluster: {reason}"
         for reason in dict.fromkeys(_used_labels(fields, new))
@@ -165,13 +169,13 @@ def _reference(shape: Mapping[str, Any]) -> tuple[str, bool]:
     return str(shape["$ref"]).removeprefix(_DEFINITION), is_map
 
 
-def _objects_below(value: Any, field: _Labelled) -> Iterator[Object]:
-    """Yield the objects of a field: its value, or those of its list or map."""
-    if isinstance(value, dict):
+def _objects_below(value: Any, field: _Labelled) -> list[Object]:
+    """Return the objects of a field: its value, or those of its list or map."""
+    if value.__class__ is not list:
+        if not isinstance(value, dict):
+            return []
         value = value.values() if field.is_map else (value,)
-    for item in value if isinstance(value, Iterable) else ():
-        if isinstance(item, dict):
-            yield item
+    return [item for item in value if isinstance(item, dict)]
 
 
 def _used_labels(fields: _LabelledFields, value: Object) -> Iterator[str]:
@@ -185,3 +189,16 @@ def _used_labels(fields: _LabelledFields, value: Object) -> Iterator[str]:
         if field.below:
             for part in _objects_below(inner, field):
                 yield from _used_labels(field.below, part)
+
+
+def _has_labelled(fields: _LabelledFields, value: Object) -> bool:
+    """Whether a labelled field is set. Most objects have none: look at no more than the keys that lead to some."""
+    for name in fields.keys() & value.keys():
+        field, inner = fields[name], value[name]
+        if field.label and inner is not None:
+            return True
+        below = field.below
+        for part in _objects_below(inner, field) if field.is_map else inner if isinstance(inner, list) else (inner,):
+            if isinstance(part, dict) and not below.keys().isdisjoint(part) and _has_labelled(below, part):
+                return True
+    return False

@@ -306,17 +306,18 @@ class Turn:
     def end(self) -> None:
         """Return the seats; those of a write that wakes many watches a little later."""
         work, level = self._work, self._level
-        if work is NO_SEAT:
-            self._counts.dispatched += 1
-            return
         if work.seconds_after:
             if self._seat is not None:
                 self._seat.keep()
             asyncio.get_running_loop().call_later(work.seconds_after, level.release, work.seats)
         elif self._seat is not None:
             self._seat.give_back()
-        else:
+        elif work is not NO_SEAT:
             level.release(work.seats)
+
+    def give_up(self) -> None:
+        """Count the request no more: it takes another turn, with a seat."""
+        self._counts.dispatched -= 1
 
 
 class FlowControl:
@@ -362,6 +363,7 @@ class FlowControl:
         if level.waiting or (level.executing >= level.guaranteed and not level.is_open):
             return None
         if not needs_seat:
+            flow.counts.dispatched += 1
             return flow.passing
         work = ONE_SEAT
         if not level.is_exempt and call is not None and self._estimator is not None:

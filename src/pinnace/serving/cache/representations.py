@@ -452,11 +452,12 @@ class Representations:
                 return self._choose_view(call, accepted)
             if accepted.is_protobuf:
                 return self._choose_protobuf(call.resource)
-        return self._choose_object(call.resource)
+        known = self._objects.get(id(call.resource))  # It keeps the resource: no other has this id.
+        return known[1] if known is not None else self._choose_object(call.resource)
 
     def _choose_object(self, resource: Resource) -> ObjectRepresentation:
         known = self._objects.get(id(resource))
-        if known is None or known[0] is not resource:
+        if known is None:
             self._registry.drop_stale(self._objects)
             known = self._objects[id(resource)] = (resource, ObjectRepresentation(resource))
         return known[1]

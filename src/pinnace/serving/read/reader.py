@@ -106,16 +106,14 @@ class ObjectReader:
         return read_computed(call, representation, self._computed[call.resource.plural])
 
     def get(self, call: Call, representation: Representation) -> NowOrLater[Body]:
-        wanted = single_revision(call) if call.request.raw_query else ""
-        if wanted and (least := revision_of(wanted, UnreadableRevision)) > self._fanout.revision:
-            return self._when_fresh(least, lambda: self.get(call, representation))
+        if call.request.raw_query and (wanted := single_revision(call)):
+            least = revision_of(wanted, UnreadableRevision)
+            if least > self._fanout.revision:
+                return self._when_fresh(least, lambda: self.get(call, representation))
         entry = self.cached_object(call)
-        waiting = representation.prepare((entry,)) if representation.needs_preparation else None
-        return (
-            representation.encode_object(entry)
-            if waiting is None
-            else _encode_object_later(waiting, representation, entry)
-        )
+        if representation.needs_preparation and (waiting := representation.prepare((entry,))) is not None:
+            return _encode_object_later(waiting, representation, entry)
+        return representation.encode_object(entry)
 
     def recent_list(self, call: Call) -> Body | None:
         """Return the kept answer to the same list request if nothing has changed since; otherwise None."""

@@ -24,9 +24,12 @@ _NO_NAMES = frozenset((".", ".."))
 _NUMBER = re.compile("[+-]?[0-9]{1,40}", re.ASCII)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Call:
-    """One use of the objects API. `name` is empty for a collection, `namespace` for cluster scope or all namespaces."""
+    """One use of the objects API. `name` is empty for a collection, `namespace` for cluster scope or all namespaces.
+
+    A field that most calls leave alone is one of the class.
+    """
 
     verb: str
     resource: Resource
@@ -38,11 +41,11 @@ class Call:
     request: Request
     user: User
     warnings: list[str] = field(default_factory=list)
-    seen_in: dict[tuple[str, bytes], Object | None] | None = None
+    seen_in: dict[tuple[str, bytes], Object | None] | None = field(default=None, init=False)
     """Objects that webhooks converted to other versions, to find the managers of changed fields."""
-    selection: object | None = None
+    selection: object | None = field(default=None, init=False)
     """The parsed selectors of a long query (see `read/selection.py`)."""
-    takes_shards: bool = False
+    takes_shards: bool = field(default=False, init=False)
     """Whether the server acts on shardSelector."""
 
     @property

@@ -16,7 +16,7 @@ from pinnace.model.metadata import validate_metadata, validate_metadata_update
 from pinnace.model.objects import Object
 from pinnace.model.resources import Resource, Strategy
 from pinnace.model.write_review import Review
-from pinnace.process.clock import Clock, enter_server_clock, to_rfc3339
+from pinnace.process.clock import Clock, SecondFormatter, enter_server_clock
 from pinnace.process.eager_coroutines import NowOrLater
 from pinnace.process.work_slices import SliceQueue
 from pinnace.schema.cel.errors import ExceedsInlineBudget
@@ -61,7 +61,7 @@ _ENDPOINTS = "/registry/core/endpoints/"
 _DELETED = b"deletionTimestamp"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Write:
     """One attempt to write. Each step of the pipeline reads and fills in its parts; `end` or `fail` ends it."""
 
@@ -73,15 +73,15 @@ class Write:
     seen: int
     """The revision of the cached objects on which the write is decided."""
     is_creation: bool
-    entry: CachedObject | None = None
+    entry: CachedObject | None = field(default=None, init=False)
     """The object as it is stored now."""
-    old: Object | None = None
+    old: Object | None = field(default=None, init=False)
     new: Object = field(init=False)
-    is_long: bool = False
+    is_long: bool = field(default=False, init=False)
     """Whether the steps of this write run beside the loop."""
     review: Review = field(init=False)
-    reservation: Reservation | None = None
-    done: Written | None = None
+    reservation: Reservation | None = field(default=None, init=False)
+    done: Written | None = field(default=None, init=False)
     """None if another writer was faster."""
 
     def fail(self, error: BaseException) -> None:
@@ -119,6 +119,7 @@ class Pipeline:
         self._store = store
         self._is_shared = store.is_shared
         self._clock = clock
+        self._seconds = SecondFormatter()
         self._admission = admission
         self._authorizer = authorizer
         self._reservations = reservations
@@ -137,7 +138,7 @@ class Pipeline:
             while True:
                 if (waiting := self._refresh(call)) is not None:
                     await waiting
-                now = to_rfc3339(self._clock.now())
+                now = self._seconds.format(self._clock.now())
                 write = Write(call, edit, key, now, options, self._fanout.revision, is_creation)
                 if not is_creation and (waiting := self._read_current(write)) is not None:
                     await waiting
@@ -531,17 +532,19 @@ def is_unchanged(new: Object, old: Object | None) -> bool:
 
 def has_same_metadata(new: Object, old: Object) -> bool:
     """Whether the metadata of two objects are equal, except for revisions and the times of field managers."""
-    before, after = dict(old["metadata"]), dict(new["metadata"])
-    owned_before, owned_after = before.pop("managedFields", []), after.pop("managedFields", [])
-    before.pop("resourceVersion", None)
-    after.pop("resourceVersion", None)
-    return before == after and [_timeless(entry) for entry in owned_before] == [
-        _timeless(entry) for entry in owned_after
-    ]
+    before, after = old["metadata"], new["metadata"]
+    if {**after, **_COMPARED_APART} != {**before, **_COMPARED_APART}:
+        return False
+    owned_before, owned_after = before.get("managedFields", ()), after.get("managedFields", ())
+    return len(owned_before) == len(owned_after) and all(map(_is_same_entry, owned_after, owned_before))
 
 
-def _timeless(entry: Object) -> Object:
-    return {name: value for name, value in entry.items() if name != "time"}
+_COMPARED_APART = {"managedFields": None, "resourceVersion": None}
+_TIMELESS = {"time": None}
+
+
+def _is_same_entry(new: Object, old: Object) -> bool:
+    return new is old or {**new, **_TIMELESS} == {**old, **_TIMELESS}
 
 
 def validate(call: Call, new: Object, old: Object | None) -> None:
