@@ -15,9 +15,9 @@ STRATEGIES: dict[str, Strategy] = {row.name: row.strategy for row in ROWS}
 
 def drop_disabled(kind: str, new: Object, old: Object | None) -> None:
     """Drop the fields of features that are off, as the server does before the strategy prepares an object."""
-    drop = _stored()[kind].drop_disabled
-    if drop is not None:
-        drop(new, old)
+    inert = _stored()[kind].inert
+    if inert is not None and inert.drop is not None:
+        inert.drop(new, old)
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from pinnace.kinds import cells
 from pinnace.kinds.definitions import Definitions
 from pinnace.kinds.feature_gates.gates import FeatureGates
-from pinnace.kinds.feature_gates.inert_fields import find_disabled, find_unsupported
+from pinnace.kinds.feature_gates.inert_fields import InertFields
 from pinnace.kinds.golang.empty_fields import empty_status
 from pinnace.model.objects import Kind, Object
 from pinnace.model.resources import ALL_VERBS, Column, Resource, Strategy, Subresource
@@ -132,8 +132,7 @@ def resource(
         strategy=version.strategy or _strategy(row, gates),
         stored=stored,
         empty_status=empty_status(stored_schema_of),
-        find_disabled=partial(find_disabled, stored_schema_of, gates),
-        find_unsupported=partial(find_unsupported, stored_schema_of),
+        inert=InertFields(stored_schema_of, gates),
         store_group=(row.group or "core") if is_guest else "",
         deprecation=_deprecation(version, kind, definitions.minor),
         modernize=version.modernize,

@@ -83,12 +83,16 @@ def _without_status() -> Object | None:
     return None
 
 
-def _without_drop() -> Drop | None:
-    return None
+class InertFields(Protocol):
+    """The fields of a kind without effect. Each is None if the kind has no such fields."""
 
+    @property
+    def drop(self) -> Drop | None:
+        """Removes the fields of features that are off from the first object, unless the stored one uses them."""
 
-def _without_warnings() -> Warn | None:
-    return None
+    @property
+    def warn(self) -> Warn | None:
+        """Returns a warning for each reason for which nothing acts on fields of an object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,13 +231,11 @@ class Resource:
     """Convert everything but apiVersion and kind, which the server sets; may change and return its argument."""
     empty_status: Callable[[], Object | None] = _without_status
     """The status of a new object, in the stored version. None: it has none."""
-    find_disabled: Callable[[], Drop | None] = _without_drop
-    """Return what removes the fields of features that are off; None if the kind has none."""
-    find_unsupported: Callable[[], Warn | None] = _without_warnings
-    """Return what warns about fields that nothing acts on; None if the kind has none."""
+    inert: InertFields | None = None
+    """None for custom kinds."""
     store_group: str = ""
-    list_name: str = ""
-    """The kind of a list, if not the kind's name plus "List"."""
+    list_kind: str = ""
+    """The kind of a list; by default the kind's name plus "List"."""
     deprecation: str = ""
     """The `Warning:` for every use of this version."""
     custom: Custom | None = None
@@ -248,7 +250,6 @@ class Resource:
     version: str = field(init=False)
     prefix: str = field(init=False)
     """The prefix of the objects' keys in the store: /registry/<group>/<plural>/<namespace>/<name>."""
-    list_kind: str = field(init=False)
     is_converted: bool = field(init=False)
     has_status: bool = field(init=False)
 
@@ -258,7 +259,7 @@ class Resource:
             ("group", kind.group),
             ("version", kind.version),
             ("prefix", f"/registry/{self.store_group or kind.group or 'core'}/{self.plural}/"),
-            ("list_kind", self.list_name or f"{kind.name}List"),
+            ("list_kind", self.list_kind or f"{kind.name}List"),
             ("is_converted", self.to_stored is not _identity or self.from_stored is not _identity),
             ("has_status", any(sub.name == "status" for sub in self.subresources)),
         ):
@@ -267,16 +268,6 @@ class Resource:
     @cached_property
     def schema(self) -> Schema:
         return self.schema_of()
-
-    @cached_property
-    def drop_disabled(self) -> Drop | None:
-        """Removes the fields of features that are off from the first object, unless the stored one uses them."""
-        return self.find_disabled()
-
-    @cached_property
-    def warn_unsupported(self) -> Warn | None:
-        """Returns a warning for each reason for which nothing acts on fields of an object."""
-        return self.find_unsupported()
 
     def subresource(self, name: str) -> Subresource | None:
         return next((sub for sub in self.subresources if sub.name == name), None)

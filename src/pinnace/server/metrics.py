@@ -47,7 +47,7 @@ class ForwardedRequest:
 CountedRequest = Call | ForwardedRequest
 """A request for objects."""
 CountedPlace: TypeAlias = tuple[str, str, str, str, str, str]
-"""What requests that are counted together share: verb, group, version, resource, subresource and scope."""
+"""Requests with the same verb, group, version, resource, subresource and scope are counted together."""
 
 
 class _Row(Histogram):

@@ -12,7 +12,7 @@ from tests.server.in_process import InProcess, control_plane
 from pinnace.cluster.settings import Settings
 from pinnace.kinds.definitions import Definitions
 from pinnace.kinds.feature_gates.gates import FeatureGates
-from pinnace.kinds.feature_gates.inert_fields import find_disabled
+from pinnace.kinds.feature_gates.inert_fields import InertFields
 from pinnace.model.objects import Object
 from pinnace.model.resources import Drop
 
@@ -43,7 +43,7 @@ def pod(**spec: Any) -> Object:
 
 
 def drop_of(minor: str, name: str, gates: FeatureGates) -> Drop:
-    return find_disabled(lambda: Definitions.load(minor).schema(name), gates) or (lambda new, old: None)
+    return InertFields(lambda: Definitions.load(minor).schema(name), gates).drop or (lambda new, old: None)
 
 
 def guarded_fields(obj: Object) -> Iterator[str]:
@@ -108,7 +108,7 @@ def test_fields_in_the_values_of_a_map_are_dropped() -> None:
 
 def test_a_kind_without_guarded_fields_has_nothing_to_drop() -> None:
     name = "io.k8s.api.core.v1.ConfigMap"
-    assert find_disabled(lambda: Definitions.load("1.37").schema(name), FeatureGates("1.37")) is None
+    assert InertFields(lambda: Definitions.load("1.37").schema(name), FeatureGates("1.37")).drop is None
 
 
 async def test_a_server_drops_fields_in_templates_and_keeps_those_of_its_gates() -> None:

@@ -77,8 +77,8 @@ def test_an_object_with_the_field_gets_a_warning_with_its_path_and_the_reason(fi
         for resource in served(minor):
             if (result := object_with(resource.schema, field)) is not None:
                 path, obj = result
-                assert resource.warn_unsupported is not None
-                assert resource.warn_unsupported(obj) == [f"{path}: has no effect in this cluster: {reason}"]
+                assert resource.inert is not None and resource.inert.warn is not None
+                assert resource.inert.warn(obj) == [f"{path}: has no effect in this cluster: {reason}"]
                 return
     pytest.fail(f"no kind of any minor has {field}")
 

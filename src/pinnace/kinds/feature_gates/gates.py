@@ -170,6 +170,7 @@ def _parse_gate(line: str) -> Gate:
     return Gate(name, tuple(map(_parse_stage, stages.split(", "))), tuple(needs.split(", ")) if needs else ())
 
 
+@cache  # Many gates share a stage.
 def _parse_stage(text: str) -> GateStage:
     minor, stage, *flags = text.split(" ")
     return GateStage(int(minor.partition(".")[2]), stage, "on" in flags, "locked" in flags)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,24 @@ class UnsupportedFields:
     reason: str
 
 
-def find_disabled(schema_of: Callable[[], Schema], gates: FeatureGates) -> Drop | None:
-    """Return what removes the fields of features that are off; None if the kind has none."""
-    off = {field: gate for field, gate in guarded_fields().items() if not gates.is_on(gate)}
-    fields = _find_labelled(schema_of(), off)
-    return partial(_drop_disabled, fields) if fields else None
+class InertFields:
+    """The fields of one kind without effect. They are looked for at their first use: most kinds are never written."""
+
+    def __init__(self, schema_of: Callable[[], Schema], gates: FeatureGates) -> None:
+        self._schema_of = schema_of
+        self._gates = gates
+
+    @cached_property
+    def drop(self) -> Drop | None:
+        off = {field: gate for field, gate in guarded_fields().items() if not self._gates.is_on(gate)}
+        fields = _find_labelled(self._schema_of(), off)
+        return partial(_drop_disabled, fields) if fields else None
+
+    @cached_property
+    def warn(self) -> Warn | None:
+        labels = {field: line.reason for line in unsupported_fields() for field in line.fields}
+        fields = _find_labelled(self._schema_of(), labels)
+        return partial(_warnings, fields) if fields else None
 
 
 def _drop_disabled(fields: _LabelledFields, new: Object, old: Object | None) -> None:
@@ -77,13 +90,6 @@ def _drop(fields: _LabelledFields, value: Object, gates: set[str]) -> None:
 def unsupported_fields() -> tuple[UnsupportedFields, ...]:
     text = Path(__file__).with_name("unsupported_fields.txt").read_text()
     return tuple(_parse(line) for line in text.splitlines() if not line.startswith("#"))
-
-
-def find_unsupported(schema_of: Callable[[], Schema]) -> Warn | None:
-    """Return what warns about the unsupported fields of an object; None if the kind has none."""
-    labels = {field: line.reason for line in unsupported_fields() for field in line.fields}
-    fields = _find_labelled(schema_of(), labels)
-    return partial(_warnings, fields) if fields else None
 
 
 def _parse(line: str) -> UnsupportedFields:

@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from html import escape
 from urllib.parse import parse_qs
 
 import orjson
@@ -156,6 +155,8 @@ class ZPages:
 
 
 def _index() -> str:
+    from html import escape  # noqa: PLC0415 - it comes with a table of all entities.
+
     counts = {"goroutine": len(asyncio.all_tasks())}
     rows = "\n".join(
         f"<tr><td>{counts.get(name, 0)}</td><td><a href='{name}?debug=1'>{name}</a></td></tr>" for name in _PROFILES

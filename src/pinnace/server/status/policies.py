@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from itertools import product, starmap
+from typing import TYPE_CHECKING
 
 from pinnace.admission.rules import GROUP
 from pinnace.kinds.admissionregistration.expressions import NO_PARAMS
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry, Resource
-from pinnace.schema.cel.declarations import declaration_of
 from pinnace.schema.cel.errors import CompileError, InstantiationError
-from pinnace.schema.cel.policies import compile_policy_expression, own_variable
-from pinnace.schema.cel.program import Variable
 from pinnace.schema.cel.types import DYN
 from pinnace.server.foundation import Foundation
 from pinnace.server.status.writer import StatusWriter
 
+if TYPE_CHECKING:
+    from pinnace.schema.cel.program import Variable
+
 
 def type_warnings(policy: Object, resources: Iterable[Resource]) -> list[Object]:
     """Return the type errors of a validating policy's expressions for the kinds that it names."""
+    # Few clusters have policies.
+    from pinnace.schema.cel.declarations import declaration_of  # noqa: PLC0415
+    from pinnace.schema.cel.policies import compile_policy_expression, own_variable  # noqa: PLC0415
+
+    def type_of(expression: str) -> Variable:
+        try:
+            return compile_policy_expression(expression, types, without=without).result_type
+        except (CompileError, InstantiationError):
+            return DYN
+
     spec = policy.get("spec") or {}
     warnings: dict[str, list[str]] = {}
     without = frozenset() if spec.get("paramKind") else NO_PARAMS
@@ -30,7 +41,7 @@ def type_warnings(policy: Object, resources: Iterable[Resource]) -> list[Object]
             continue
         types: dict[str, Variable] = {"object": declared, "oldObject": declared}
         for variable in spec.get("variables") or ():
-            types[own_variable(variable.get("name", ""))] = _type_of(variable.get("expression", ""), types, without)
+            types[own_variable(variable.get("name", ""))] = type_of(variable.get("expression", ""))
         for index, validation in enumerate(spec.get("validations") or ()):
             for field in ("expression", "messageExpression"):
                 if not validation.get(field):
@@ -42,13 +53,6 @@ def type_warnings(policy: Object, resources: Iterable[Resource]) -> list[Object]
                     warning = f"{kind.api_version}, Kind={kind.name}: {err}"
                     warnings.setdefault(f"spec.validations[{index}].{field}", []).append(warning)
     return [{"fieldRef": place, "warning": "\n".join(lines)} for place, lines in warnings.items()]
-
-
-def _type_of(expression: str, types: Mapping[str, Variable], without: Collection[str]) -> Variable:
-    try:
-        return compile_policy_expression(expression, types, without=without).result_type
-    except (CompileError, InstantiationError):
-        return DYN
 
 
 _MOST_KINDS = 10

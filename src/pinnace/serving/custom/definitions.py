@@ -190,7 +190,7 @@ def _resource(
             warnings=custom.warnings,
         ),
         stored=stored,
-        list_name=names.list_kind,
+        list_kind=names.list_kind,
         deprecation=_deprecation(declared, kind),
         custom=custom,
         fingerprint=f"{definition.uid}/{definition.spec_revision}" if definition.uid else "",

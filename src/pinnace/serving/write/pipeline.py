@@ -572,8 +572,8 @@ def validate(call: Call, new: Object, old: Object | None) -> None:
         raise errors.Invalid(errs, group=resource.stored.group, kind=kind, name=call.name)
     if call.subresource in ("", "scale"):
         call.warnings.extend(strategy.warnings(new, old))
-        if resource.warn_unsupported is not None:
-            call.warnings.extend(resource.warn_unsupported(new))
+        if resource.inert is not None and (warn := resource.inert.warn) is not None:
+            call.warnings.extend(warn(new))
 
 
 def _subresource_rule(strategy: Strategy, subresource: str) -> Callable[[Object, Object], Iterable[FieldError]]:

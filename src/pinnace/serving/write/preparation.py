@@ -118,8 +118,8 @@ def prepare(call: Call, new: Object, old: Object | None, now: str) -> None:
         _begin(resource, new, now)
     else:
         keep_from(old, new, resource, subresource=subresource)
-    if resource.drop_disabled is not None:
-        resource.drop_disabled(new, old)
+    if resource.inert is not None and (drop := resource.inert.drop) is not None:
+        drop(new, old)
     if not subresource:
         strategy.prepare(new, old)
     elif subresource == "status":
