@@ -83,7 +83,7 @@ def _without_status() -> Object | None:
     return None
 
 
-class InertFields(Protocol):
+class FieldsWithoutEffect(Protocol):
     """The fields of a kind without effect. Each is None if the kind has no such fields."""
 
     @property
@@ -231,7 +231,7 @@ class Resource:
     """Convert everything but apiVersion and kind, which the server sets; may change and return its argument."""
     empty_status: Callable[[], Object | None] = _without_status
     """The status of a new object, in the stored version. None: it has none."""
-    inert: InertFields | None = None
+    inert: FieldsWithoutEffect | None = None
     """None for custom kinds."""
     store_group: str = ""
     list_kind: str = ""
