@@ -137,6 +137,16 @@ async def test_terminals_are_resized_at_the_kubelet(client: Client) -> None:
         assert (await session.stdout.read()).endswith(b"50 132\r\n")
 
 
+async def test_a_number_that_no_terminal_has_ends_the_sizes_alone(client: Client) -> None:
+    async with client.exec("web", ["sh", "-c", "stty size; read x; stty size"], stdin=True, tty=True) as session:
+        await session.resize(80, 24)
+        assert await anext(session.stdout) == b"24 80\r\n"
+        await session.resize(1 << 40, -1)
+        await session.write(b"go on\n")
+        assert (await session.stdout.read()).endswith(b"24 80\r\n")
+        assert await session.wait() == 0
+
+
 async def test_a_refusal_of_the_kubelet_is_reported_in_its_words(client: Client) -> None:
     with pytest.raises(errors.InternalError, match="unable to upgrade connection: container not found"):
         await client.exec("web", ["missing"])

@@ -7,8 +7,9 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
+import msgspec
 import orjson
 
 from pinnace.model import errors
@@ -243,6 +244,16 @@ class _EmptyReader:
         return b""
 
 
+_Length = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
+
+
+class _Size(msgspec.Struct, rename="pascal"):
+    """A size as clients send it: other fields are ignored, and other numbers cannot be the size of a terminal."""
+
+    width: _Length = 0
+    height: _Length = 0
+
+
 async def _sizes(reader: ByteReader) -> AsyncIterator[TerminalSize]:
     """Yield the terminal sizes that the client sends as JSON objects, until one is malformed."""
     held = b""
@@ -250,10 +261,10 @@ async def _sizes(reader: ByteReader) -> AsyncIterator[TerminalSize]:
         held = (held + data).lstrip()
         while (end := held.find(b"}") + 1) > 0:
             try:
-                size = orjson.loads(held[:end])
-                yield TerminalSize(int(size["Width"]), int(size["Height"]))
-            except (ValueError, TypeError, KeyError):
+                size = msgspec.json.decode(held[:end], type=_Size)
+            except ValueError:
                 return
+            yield TerminalSize(size.width, size.height)
             held = held[end:].lstrip()
         if len(held) > _LARGEST_SIZES:
             return

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+import resource
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -351,6 +353,46 @@ async def test_the_pods_of_a_node_leave_process_numbers_to_the_machine(pods: Pod
     limits = list(Path("/sys/fs/cgroup").rglob(f"{group_name(pods.directory)}/pids.max"))
     most = int(Path("/proc/sys/kernel/pid_max").read_text())
     assert [int(limit.read_text()) <= most * 3 // 4 for limit in limits] == [True]
+
+
+_TAKE_ALL = """
+import array, ctypes, os, socket, time
+libc = ctypes.CDLL(None)
+while libc.inotify_init1(0) >= 0:
+    pass
+files = array.array("i", [os.open("/dev/null", os.O_RDONLY)] * 253)
+pairs = []
+try:
+    while True:
+        pairs.append(socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+        pairs[-1][0].setblocking(False)
+        try:
+            while True:
+                pairs[-1][0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
+        except BlockingIOError:
+            pass
+except OSError:
+    print("over", flush=True)
+time.sleep(1000)
+"""
+"""Takes all inotify instances, and sends as many open files as it may, which nobody receives."""
+
+
+async def test_a_pod_leaves_limits_of_its_user_to_the_node(pods: Pods) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit[1], limit[1]))  # As every process of pinnace does.
+    try:
+        pods.host_users = None
+        other = await pods.start("sleep 1000", await pods.sandbox(uid="3"))
+        greedy = await pods.start(["python3", "-c", _TAKE_ALL])
+        await _wait_for_log(pods, greedy, "over")
+        opened = ctypes.CDLL(None).inotify_init1(0)
+        assert opened >= 0
+        os.close(opened)
+        assert (await pods.runtime.exec_sync(other, ["echo", "fine"], timeout=60)).output == b"fine\n"
+        assert await pods.output("echo fine", await pods.sandbox(uid="2")) == "fine\n"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
 
 
 async def test_the_use_of_a_container_is_measured(pods: Pods) -> None:

@@ -83,7 +83,7 @@ async def test_exec_gives_the_command_a_terminal(pods: Pods) -> None:
     container = await pods.start(["sleep", "1000"])
     reader = asyncio.StreamReader()
     out = OutputCollector(1 << 20)
-    streams = CommandStreams(stdin=reader, stdout=out, sizes=_sizes(TerminalSize(101, 37)))
+    streams = CommandStreams(stdin=reader, stdout=out, sizes=_sizes(TerminalSize(70_000, -1), TerminalSize(101, 37)))
     running = asyncio.ensure_future(pods.runtime.exec(container, ["sh"], streams))
 
     async def has_size() -> bool:

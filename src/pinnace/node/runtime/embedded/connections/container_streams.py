@@ -101,7 +101,7 @@ async def _with_terminal(channel: Channel, request: Message, streams: CommandStr
 
 async def _resize(sizes: AsyncIterator[TerminalSize], fd: int) -> None:
     async for size in sizes:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, struct.error):  # It has ended, or the numbers are no size.
             fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", size.height, size.width, 0, 0))
 
 

@@ -33,7 +33,7 @@ from pinnace.node.machine import linux, messages
 from pinnace.node.machine.mounts import clone_path
 from pinnace.node.runtime.embedded.start.container_root import build_root, node_proc
 from pinnace.node.runtime.embedded.start.inside_root import ContainerUser, find_user, open_directory
-from pinnace.node.runtime.embedded.start.pod_users import PodUsers
+from pinnace.node.runtime.embedded.start.pod_users import PodUsers, part_of_pods
 
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 START_ERROR = 128
@@ -346,8 +346,8 @@ def _become(launch: Launch, user: ContainerUser) -> None:
     if launch.users is not None and launch.users.first and not launch.has_ids(uid, gid):
         last = launch.users.length - 1
         raise OSError(errno.EINVAL, f"the user namespace of the pod has ids up to {last}", f"user {uid}:{gid}")
-    if spec["most_processes"] and launch.id_count:
-        _limit_processes(spec["most_processes"])
+    if launch.id_count:
+        _bound(resource.RLIMIT_NPROC, spec["most_processes"])  # 0 where a control group bounds them.
     if not joins and not launch.has_ids(uid, gid):
         _map_single_id(launch, uid, gid)
     elif not joins and launch.id_count != 1:
@@ -368,11 +368,19 @@ def _become(launch: Launch, user: ContainerUser) -> None:
     linux.prctl(linux.PR_SET_DUMPABLE, 0)  # A change of the user may have set it.
 
 
-def _limit_processes(most: int) -> None:
-    """Bound the processes that this user has in the user namespace of the pod, where no control group bounds them."""
-    _, largest = resource.getrlimit(resource.RLIMIT_NPROC)
-    if largest == resource.RLIM_INFINITY or largest > most:
-        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+def _leave_messages_to_user() -> None:
+    """Leave messages with open files to the processes of the ordinary user that are no containers.
+
+    The kernel refuses to send one if more open files are on their way for this user than the sender may have open. This
+    process has sent its own.
+    """
+    _bound(resource.RLIMIT_NOFILE, part_of_pods(resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+def _bound(limit: int, most: int) -> None:
+    _, largest = resource.getrlimit(limit)
+    if most and (largest == resource.RLIM_INFINITY or largest > most):
+        resource.setrlimit(limit, (most, most))
 
 
 def _confine(launch: Launch, profile: str) -> None:
@@ -410,6 +418,8 @@ def _write_own(launch: Launch, name: str, text: str) -> None:
 def _execute(launch: Launch, environment: dict[str, str]) -> NoReturn:
     """Replace this process. Raise OSError with the words of runc, which kubelet's users know."""
     os.setsid()
+    if launch.id_count and (launch.users is None or not launch.users.first):
+        _leave_messages_to_user()
     if launch.spec["tty"]:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     _die_with_supervisor(launch)

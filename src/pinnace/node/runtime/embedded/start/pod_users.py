@@ -20,6 +20,13 @@ from pinnace.node.machine import linux, mounts
 
 RANGE = 1 << 16
 """How many ids a pod has, as with kubelet."""
+_SHARED_LIMITS = (
+    resource.RLIMIT_NPROC,
+    resource.RLIMIT_MSGQUEUE,
+    resource.RLIMIT_SIGPENDING,
+    resource.RLIMIT_MEMLOCK,
+)
+"""The limits that the kernel keeps for a user namespace as a whole."""
 _NAMESPACES = {linux.CLONE_NEWNET: "net", linux.CLONE_NEWIPC: "ipc", linux.CLONE_NEWUTS: "uts"}
 
 
@@ -51,8 +58,8 @@ def enter_pod_namespaces(ids: IdMap, flags: int) -> PodUsers:
     pid = os.fork()
     if pid == 0:
         try:
+            _take_kernel_limits(ids[0][1])
             linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-            _bound_processes(most_processes_of_pods())
             linux.unshare(linux.CLONE_NEWUSER | flags)
             theirs.send(b"!")
             ours.close()
@@ -85,18 +92,31 @@ def most_processes_of_pods() -> int:
     for name in ("pid_max", "threads-max"):
         with open(f"/proc/sys/kernel/{name}") as file:
             numbers.append(int(file.read()))
-    return min(numbers) * 3 // 4
+    return part_of_pods(min(numbers))
 
 
-def _bound_processes(most: int) -> None:
-    """Bound the processes of the next user namespace that this process makes.
+def _take_kernel_limits(first: int) -> None:
+    """Let the kernel count what the next user namespace of this process takes, such as inotify instances.
 
-    The kernel compares the limit with all processes of the user who makes the namespace, those in it included. It does
-    not bound what root makes: control groups do.
+    It counts for the user who makes the namespace, with all processes of that user on the machine. On a node of root
+    that is the pod's own first id, which nobody else has. An ordinary user has no other: a part of each limit is left
+    to the processes outside. The kernel does not bound the processes of a namespace of root; control groups do.
     """
-    _, largest = resource.getrlimit(resource.RLIMIT_NPROC)
-    if largest == resource.RLIM_INFINITY or largest > most:
-        resource.setrlimit(resource.RLIMIT_NPROC, (most, largest))
+    if first:
+        os.seteuid(first)
+        linux.set_capabilities(-1)
+    for limit in _SHARED_LIMITS:
+        _, largest = resource.getrlimit(limit)
+        mosts = [part_of_pods(largest)] if largest != resource.RLIM_INFINITY else []
+        if limit == resource.RLIMIT_NPROC:
+            mosts.append(most_processes_of_pods())
+        if mosts:
+            resource.setrlimit(limit, (min(mosts), largest))
+
+
+def part_of_pods(number: int) -> int:
+    """The part of a limit of the kernel that the pods of an ordinary user may take together from its processes."""
+    return number * 3 // 4
 
 
 def can_map(users: PodUsers, path: str) -> bool:

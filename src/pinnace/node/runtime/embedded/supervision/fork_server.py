@@ -36,6 +36,7 @@ from pinnace.node.runtime.embedded.start.pod_users import (
     can_map,
     can_overlay,
     enter_pod_namespaces,
+    part_of_pods,
     probe,
     range_from,
     same_ids,
@@ -88,6 +89,8 @@ class ForkServer:
         mount_memory(self._directory)
         names = (*(() if self._is_root else ("user",)), "net", "mnt")
         self._namespaces = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for name in names]
+        if not self._is_root:
+            _leave_watches_to_user()
         self._netlink = Netlink()
         make_network(self._netlink, self._options["node_addresses"])
         self._seccomp = default_program()
@@ -375,6 +378,14 @@ def _set_pod_sysctls(values: Mapping[str, str], root: int) -> None:
 def _write(path: str, text: str) -> None:
     with open(path, "w") as file:
         file.write(text)
+
+
+def _leave_watches_to_user() -> None:
+    """Bound the inotify instances of all pods of an ordinary user, which the kernel counts as those of the user."""
+    with contextlib.suppress(OSError):
+        with open("/proc/sys/fs/inotify/max_user_instances") as file:
+            most = int(file.read())
+        _write("/proc/sys/user/max_inotify_instances", str(part_of_pods(most)))
 
 
 def _set_oom_score(score: int) -> None:
