@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import random
 import socket
 import struct
 from collections.abc import Iterator
@@ -59,7 +58,9 @@ class Netlink:
 
     def add_bridge(self, name: str) -> None:
         """Make a bridge that keeps its hardware address: by default it takes that of a port, and pods lose it."""
-        address = bytes((random.getrandbits(8) & 0xFC | 2, *random.randbytes(5)))
+        # Not the module `random`: its state, 2.5 kB, would be made anew in every supervisor that is forked.
+        first, *rest = os.urandom(6)
+        address = bytes((first & 0xFC | 2, *rest))
         info = _attribute(_IFLA_LINKINFO, _attribute(_INFO_KIND, b"bridge"))
         names = _attribute(_IFLA_IFNAME, _text(name)) + _attribute(_IFLA_ADDRESS, address)
         self._ask(_RTM_NEWLINK, _CREATE | _EXCLUSIVE, _link() + names + info)
