@@ -10,7 +10,7 @@ import pytest
 
 from pinnace.model.node_connections import ContainerLogOptions
 from pinnace.node.agent.containers.logs import read_logs
-from pinnace.node.runtime.embedded.supervision.container_logs import MAX_LINE, ContainerLog
+from pinnace.node.runtime.embedded.supervision.container_logs import MAX_LINE, ContainerLog, pause_after
 from pinnace.process.clock import SystemClock
 from pinnace.process.work_slices import Turns
 
@@ -126,3 +126,13 @@ async def test_a_rotation_while_old_files_are_read_loses_and_repeats_nothing(tmp
     last = int(text.split()[-1])
     assert last >= 19
     assert text == _lines(first, last + 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "seconds"),
+    [(b"\n" * 65536, 0.131072), (b"x\n" * 32768, 0.065536), (b"a plain log line\n" * 3855, 0.0), (b"x" * 65536, 0.0)],
+    ids=["no text", "a letter", "text", "no line"],
+)
+def test_the_shortest_lines_are_read_slowly(data: bytes, seconds: float) -> None:
+    """Otherwise a container with a small limit of CPU makes its supervisor use a whole core."""
+    assert pause_after(data) == pytest.approx(seconds)

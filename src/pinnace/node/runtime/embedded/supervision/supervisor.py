@@ -24,6 +24,7 @@ from pinnace.node.machine.status_files import write_json
 from pinnace.node.runtime.embedded.start.container_process import Launch, child_of, run_in_child, start, start_in
 from pinnace.node.runtime.embedded.start.pause import pause
 from pinnace.node.runtime.embedded.start.pod_users import PodUsers
+from pinnace.node.runtime.embedded.supervision.container_logs import pause_after
 from pinnace.node.runtime.embedded.supervision.memory import open_memory
 from pinnace.node.runtime.embedded.supervision.supervised_container import Attachment, SupervisedContainer, exit_code
 
@@ -340,6 +341,8 @@ class PodSupervisor:
             return
         if not container.write(fd, data):
             self._wait_for_readers(container, fd)
+        if pause := pause_after(data):
+            time.sleep(pause)
 
     def _wait_for_readers(self, container: SupervisedContainer, fd: int) -> None:
         """Stop reading a stream until every attached client has taken what it was sent."""
