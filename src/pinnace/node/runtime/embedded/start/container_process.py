@@ -25,6 +25,7 @@ import signal
 import socket
 import stat
 import struct
+import sys
 import termios
 from collections.abc import Callable
 from typing import NoReturn
@@ -117,6 +118,7 @@ def _guard(launch: Launch, run: Callable[[], None]) -> NoReturn:
     try:
         _reset_signals()
         os.umask(0o022)
+        sys.meta_path.clear()  # No import from here on: it would find the files of the container.
         run()
     except OSError as error:
         what = error.filename or error.filename2 or ""
