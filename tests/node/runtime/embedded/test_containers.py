@@ -375,7 +375,7 @@ except OSError:
     print("over", flush=True)
 time.sleep(1000)
 """
-"""Takes all inotify instances, and sends as many open files as it may, which nobody receives."""
+"""Takes all inotify instances, and sends as many open files as it may, which no process receives."""
 
 
 async def test_a_pod_leaves_limits_of_its_user_to_the_node(pods: Pods) -> None:
