@@ -57,6 +57,8 @@ class NodeUnderTest(ABC):
     image = "host"
     """The image of the containers that name none."""
     feature_gates = ""
+    has_plugins = False
+    """Whether the node has the sockets of plug-ins, in `plugins`."""
 
     def __init__(self, cluster: RunningCluster, client: Client, directory: Path) -> None:
         self.cluster = cluster
@@ -65,6 +67,7 @@ class NodeUnderTest(ABC):
         self.agent: NodeAgent
         self.metrics: Metrics
         self.manifests = directory / "manifests"
+        self.plugins = directory / "kubelet"
         self.signals = FixedSignals()
         self.clock = LiveClock()
         """The clock of the agent."""
@@ -90,6 +93,7 @@ class NodeUnderTest(ABC):
             manifests=self.manifests,
             signals=self.signals,
             feature_gates=self.feature_gates,
+            plugins=self.plugins if self.has_plugins else None,
         )
         self.agent = agent = NodeAgent(agent_settings, manager, runtime, images)
         manager.add(agent.controller)

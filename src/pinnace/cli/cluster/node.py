@@ -102,6 +102,13 @@ def node(
     ] = None,
     name: Annotated[str, typer.Option(help="The name of the node.", show_default="the host name")] = "",
     directory: NodeDirectory = None,
+    root_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="The directory with the sockets of plug-ins, which pods see as /var/lib/kubelet.",
+            show_default="kubelet in --directory",
+        ),
+    ] = None,
     pod_network: Annotated[
         str, typer.Option(help="The network of this node's pods; for dual-stack pods also an IPv6 one, after a comma.")
     ] = "10.244.0.0/24",
@@ -198,12 +205,11 @@ def node(
     pod_networks = _families("--pod-network", pod_network)
     service_networks = _families("--service-cluster-ip-range", service_cluster_ip_range)
     configured = _configured(config, config_dir)
-    port = _choose(command, "port", port, configured.port)
-    healthz_port = _choose(command, "healthz_port", healthz_port, configured.healthz_port)
-    is_signed = _choose(
-        command, "rotate_server_certificates", rotate_server_certificates, configured.has_signed_certificate
-    )
-    eviction_hard = _choose(command, "eviction_hard", eviction_hard, configured.eviction_hard)
+    choose = partial(_choose, command)
+    port = choose("port", port, configured.port)
+    healthz_port = choose("healthz_port", healthz_port, configured.healthz_port)
+    is_signed = choose("rotate_server_certificates", rotate_server_certificates, configured.has_signed_certificate)
+    eviction_hard = choose("eviction_hard", eviction_hard, configured.eviction_hard)
     agent = AgentSettings(
         name=name or socket.gethostname().lower(),
         directory=place,
@@ -217,6 +223,7 @@ def node(
         taints=configured.taints,
         reserved=configured.reserved,
         feature_gates=parse_feature_gates(feature_gates or configured.feature_gates, ""),
+        plugins=(root_dir or place / "kubelet").absolute(),
         unsafe_sysctls=tuple(part for part in allowed_unsafe_sysctls.split(",") if part) or configured.unsafe_sysctls,
     )
     settings = NodeSettings(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 from pinnace.kinds.services.service_range import dns_address_of
@@ -17,12 +17,15 @@ from pinnace.node.agent.pods.pod_workers import PodWorkers
 from pinnace.node.agent.pods.static_pods import HASH, MIRROR, MirrorPods, StaticPods, annotation, is_static, of_api
 from pinnace.node.agent.settings import AgentSettings
 from pinnace.node.agent.status.node_health import PLEG, NodeHealth
+from pinnace.node.agent.status.pod_status import FINAL
 from pinnace.node.agent.status.registration import Registration
 from pinnace.node.agent.volumes.pod_certificates import PodCertificates
 from pinnace.node.agent.volumes.trust_bundles import TrustBundles
 from pinnace.node.errors import NotThere
 from pinnace.node.image_service import ImageService
 from pinnace.node.images.pulls import Pulls
+from pinnace.node.plugins.devices import CHECKPOINT, DeviceManager
+from pinnace.node.plugins.plugins import NodePlugins
 from pinnace.node.pressure.eviction import Eviction, EvictionContext
 from pinnace.node.pressure.signals import MachineSignals, parse_thresholds
 from pinnace.node.pressure.storage_meter import StorageMeter
@@ -32,6 +35,7 @@ from pinnace.process.backoff import Backoff
 from pinnace.process.exposition import Sample
 from pinnace.process.supervisor import Supervisor
 from pinnace.reconcile.controller import Controller, Result
+from pinnace.reconcile.informer import Informer
 from pinnace.reconcile.manager import Manager
 
 PART_FAILURES = "pinnace_background_part_failures_total"
@@ -62,21 +66,46 @@ class NodeAgent:
         self.supervisor = supervisor or Supervisor(client.clock)
         self.health = NodeHealth(runtime, client.clock, settings.directory, self.supervisor)
         selection = f"spec.nodeName={settings.name}"
-        self._pods = manager.cache(Pod, fields=selection)
-        services = manager.cache(Service)
+        self._bound = manager.informer(Pod, fields=selection)
+        self._pods = self._bound.cache
         nodes = manager.informer(Node, fields=f"metadata.name={settings.name}")
-        self._registration = Registration(
-            client, settings.identity, nodes, failures=self.health.failures, runtime=lambda: self.health.runtime
+        self._devices = DeviceManager(
+            settings.directory / "agent" / CHECKPOINT,
+            client.clock,
+            holders=self._holders,
+            changed=self._note_devices,
         )
-        own = Key("", settings.name)
-
-        def enqueue(key: Key) -> None:
-            self.controller.enqueue(key, "runtime")
-
+        self._registration = Registration(
+            client,
+            settings.identity,
+            nodes,
+            failures=self.health.failures,
+            runtime=lambda: self.health.runtime,
+            devices=self._devices.capacity,
+        )
         self.controller = Controller("node-agent", self._sync, workers=_WORKERS, backoff=_RETRIES)
         self.controller.for_(Pod, fields=selection)
-        context = WorkerContext(
-            enqueue=enqueue,
+        context = self._make_context(settings.name, manager, nodes)
+        self.pod_metrics = PodMetrics(manager.metrics, client.clock)
+        pulls = Pulls(images, client.clock, self.pod_metrics.note_pull)
+        self._workers = PodWorkers(_node_of(settings), runtime, pulls, client, manager.recorder, context)
+        self._mirrors = MirrorPods(client, context.node)
+        self._statics: StaticPods | None = None
+        if settings.manifests is not None:
+            self._statics = StaticPods(settings.manifests, settings.name, client.clock, changed=self._enqueue)
+        meter = storage or StorageMeter(runtime, client.clock, settings.pods)
+        self.eviction = self._make_eviction(settings, meter)
+        self._add_parts()
+        if settings.plugins is not None:
+            plugins = NodePlugins(settings.plugins, self._devices, self._active_pods, client.clock)
+            self.supervisor.add("plugins", plugins.run)
+        manager.metrics.describe(PART_FAILURES, "Failures of the parts of the agent, each followed by a restart.")
+        manager.metrics.counted(PART_FAILURES, self._count_failures)
+
+    def _make_context(self, name: str, manager: Manager, nodes: Informer[Node]) -> WorkerContext:
+        services, own = manager.cache(Service), Key("", name)
+        return WorkerContext(
+            enqueue=self._enqueue,
             services=lambda: list(services.list()),
             current=self._current,
             node=lambda: nodes.cache.get(own),
@@ -85,20 +114,13 @@ class NodeAgent:
             api_uid=self._api_uid,
             probe_observer=lambda pod, container: self.pod_metrics.probe_observer(pod, container),
             trust_bundles=TrustBundles(manager),
-            certificates=PodCertificates(manager, settings.name, lambda: nodes.cache.get(own), enqueue),
+            certificates=PodCertificates(manager, name, lambda: nodes.cache.get(own), self._enqueue),
+            devices=self._devices,
+            is_on=self._registration.is_on,
         )
-        self.pod_metrics = PodMetrics(manager.metrics, client.clock)
-        pulls = Pulls(images, client.clock, self.pod_metrics.note_pull)
-        self._workers = PodWorkers(_node_of(settings), runtime, pulls, client, manager.recorder, context)
-        self._mirrors = MirrorPods(client, context.node)
-        self._statics: StaticPods | None = None
-        if settings.manifests is not None:
-            self._statics = StaticPods(settings.manifests, settings.name, client.clock, changed=enqueue)
-        meter = storage or StorageMeter(runtime, client.clock, settings.pods)
-        self.eviction = self._make_eviction(settings, meter)
-        self._add_parts()
-        manager.metrics.describe(PART_FAILURES, "Failures of the parts of the agent, each followed by a restart.")
-        manager.metrics.counted(PART_FAILURES, self._count_failures)
+
+    def _enqueue(self, key: Key) -> None:
+        self.controller.enqueue(key, "runtime")
 
     def _make_eviction(self, settings: AgentSettings, storage: StorageMeter) -> Eviction:
         context = EvictionContext(
@@ -116,6 +138,21 @@ class NodeAgent:
         """Return the pods of the node as it runs them."""
         keys = {*self._pods, *(self._statics.keys() if self._statics is not None else ())}
         return [pod for key in sorted(keys) if (pod := self._current(key)) is not None]
+
+    def _active_pods(self) -> list[Pod]:
+        return [pod for pod in self.pods() if (pod.get("status") or {}).get("phase") not in FINAL]
+
+    def _holders(self) -> set[str] | None:
+        """The uids of the pods that may have devices; None while the pods of the node are not known."""
+        if not self._bound.is_synced:
+            return None
+        return {pod["metadata"]["uid"] for pod in self._active_pods()} | self._workers.running_uids()
+
+    def _note_devices(self, uids: Collection[str]) -> None:
+        self._registration.note_devices()
+        for pod in self.pods() if uids else ():
+            if pod["metadata"]["uid"] in uids:
+                self.controller.enqueue(key_of(pod), "devices")
 
     def _count_failures(self) -> list[Sample]:
         return [((("part", name),), float(count)) for name, count in sorted(self.supervisor.failures.items())]
@@ -209,5 +246,6 @@ def _node_of(settings: AgentSettings) -> AgentNode:
         allocatable=allocatable_of(settings.capacity, settings.reserved),
         dns_address=dns_address_of(settings.service_network),
         unsafe_sysctls=settings.unsafe_sysctls,
+        kubelet_directory=str(settings.plugins or ""),
         memory_bytes=quantity.parse(settings.capacity.get("memory", "0")).value,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from pinnace.kinds.pods.resource_amounts import is_extended
 from pinnace.model import quantity
 from pinnace.model.typed_objects import Container, Pod, ResourceFieldSelector
 from pinnace.node.errors import ConfigRefused
@@ -80,3 +81,12 @@ def all_containers(pod: Pod) -> Sequence[Container]:
 
 def _quote(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def has_extended_resources(pod: Pod) -> bool:
+    """Return whether a container asks for resources such as devices."""
+    return any(
+        is_extended(name)
+        for container in all_containers(pod)
+        for name in (container.get("resources") or {}).get("limits") or ()
+    )

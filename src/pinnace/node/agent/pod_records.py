@@ -14,6 +14,7 @@ from pinnace.node.agent.probes.probes import Prober
 from pinnace.node.agent.volumes.pod_certificates import PodCertificates
 from pinnace.node.agent.volumes.trust_bundles import TrustBundles
 from pinnace.node.agent.volumes.volumes import PodVolumes
+from pinnace.node.plugins.devices import DeviceManager
 from pinnace.node.resources.admission import PodFailure
 from pinnace.node.resources.resize import PodAllocation
 
@@ -64,6 +65,8 @@ class AgentNode:
     memory_bytes: int = 0
     unsafe_sysctls: Sequence[str] = ()
     """Sysctls that pods may set beside the safe ones."""
+    kubelet_directory: str = ""
+    """The directory of the sockets of plug-ins, which pods know as /var/lib/kubelet; empty for none."""
 
     @property
     def seccomp_profiles(self) -> Path:
@@ -158,3 +161,6 @@ class WorkerContext:
     """Returns the function that counts the probes of a container: see `PodMetrics`."""
     trust_bundles: TrustBundles
     certificates: PodCertificates
+    devices: DeviceManager
+    is_on: Callable[[str], bool]
+    """Whether a feature gate is on."""

@@ -40,6 +40,8 @@ class AgentSettings:
     """The resources of the capacity that pods may not use."""
     feature_gates: str = ""
     """The gates that differ from the defaults of the server's minor version."""
+    plugins: Path | None = None
+    """Kubelet's directory, in which plug-ins find the sockets of the node; None for a node without plug-ins."""
     signals: Signals | None = None
     """The signals of the node that eviction watches; this machine's if None."""
 

@@ -224,6 +224,8 @@ class ContainerConfig:
     """The id of the container whose processes this one sees: an ephemeral container of `kubectl debug`."""
     stop_signal: str = ""
     resources: Resources = Resources()
+    cdi_devices: Sequence[str] = ()
+    """The names of devices that files of the Container Device Interface describe, such as example.com/gpu=0."""
     security: SecurityContext = SecurityContext()
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)

@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ _LONGEST_PATH = 107
 """The longest path that the address of a Unix socket holds."""
 _MOST_WAITING = 64
 """How many messages of a stream wait for their reader; a peer that sends more has its call ended."""
+_LARGE = 1 << 15
 _NEVER = float("inf")
 _CONNECT_SECONDS = 5.0
 
@@ -62,9 +63,9 @@ class SocketChannel:
                 data = await connection.unary(method.path.encode(), request.encode(), seconds=seconds)
         except TimeoutError:
             raise GrpcError(GrpcCode.DEADLINE_EXCEEDED, "context deadline exceeded") from None
-        return _decode(method, data)
+        return await _decode(method, data)
 
-    async def stream(self, method: Method[Request, Answer], request: Request) -> AsyncIterator[Answer]:
+    async def stream(self, method: Method[Request, Answer], request: Request) -> AsyncGenerator[Answer, None]:
         """Yield the messages of an answer until the peer ends it. Raise CallError. Close the iterator to cancel it."""
         connection = await self._connect()
         waiting: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
@@ -83,7 +84,7 @@ class SocketChannel:
             while (item := await waiting.get()) is not None:
                 if isinstance(item, Exception):
                     raise item
-                yield _decode(method, item)
+                yield await _decode(method, item)
         finally:
             connection.cancel(call)
 
@@ -167,8 +168,10 @@ def short_path(path: str) -> Iterator[str]:
         os.close(directory)
 
 
-def _decode(method: Method[Request, Answer], data: bytes) -> Answer:
+async def _decode(method: Method[Request, Answer], data: bytes) -> Answer:
     try:
+        if len(data) > _LARGE:  # The event loop must not wait for it.
+            return await asyncio.to_thread(method.answer.decode, data)
         return method.answer.decode(data)
     except MalformedMessage as error:
         text = f"grpc: failed to unmarshal the received message: {error}"

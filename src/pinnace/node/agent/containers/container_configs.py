@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pinnace.model.typed_objects import (
     Capabilities,
@@ -55,9 +55,19 @@ _FROM_THE_NODE = ("hostPath", "persistentVolumeClaim", "ephemeral")
 
 
 def sandbox_of(
-    pod: Pod, volumes: PodVolumes, *, node: str, attempt: int, log_directory: str, resources: Resources
+    pod: Pod,
+    volumes: PodVolumes,
+    *,
+    node: str,
+    attempt: int,
+    log_directory: str,
+    resources: Resources,
+    has_devices: bool = False,
 ) -> SandboxConfig:
-    """Describe the sandbox of a pod on the node of this name. Raise ConfigRefused."""
+    """Describe the sandbox of a pod on the node of this name. Raise ConfigRefused.
+
+    A pod with devices of the node has the node's users, which own the devices, unless it states otherwise.
+    """
     metadata, spec = pod["metadata"], pod["spec"]
     security = spec.get("securityContext") or {}
     return SandboxConfig(
@@ -80,7 +90,7 @@ def sandbox_of(
         sysctls={sysctl["name"]: sysctl["value"] for sysctl in security.get("sysctls") or ()},
         temporary_file_systems=volumes.memory,
         resources=resources,
-        host_users=host_users_of(pod),
+        host_users=host_users_of(pod, has_devices=has_devices),
         shared_paths=shared_paths(pod, volumes.paths),
     )
 
@@ -95,6 +105,8 @@ class ContainerInputs:
     target: str = ""
     """The id of the container whose processes it sees."""
     resources: Resources
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cdi_devices: Sequence[str] = ()
     seccomp_profiles: str = ""
     """The directory of the seccomp profiles of this machine."""
 
@@ -120,6 +132,8 @@ def container_of(pod: Pod, container: Container, image: Image, inputs: Container
         target=inputs.target,
         stop_signal=(container.get("lifecycle") or {}).get("stopSignal", ""),
         resources=inputs.resources,
+        annotations=inputs.annotations,
+        cdi_devices=inputs.cdi_devices,
         security=_security(pod, container, image, inputs.seccomp_profiles),
     )
 
@@ -237,7 +251,7 @@ def _capabilities(stated: Capabilities) -> list[str]:
     return [*base, *added]
 
 
-def host_users_of(pod: Pod) -> bool | None:
+def host_users_of(pod: Pod, *, has_devices: bool = False) -> bool | None:
     """The pod's statement; without one True if it needs the node's users, and None if it may have its own.
 
     On the wire nothing changes: unset stays unset. On the node a pod has ids of its own, unless it asks for something
@@ -245,7 +259,7 @@ def host_users_of(pod: Pod) -> bool | None:
     """
     spec = pod["spec"]
     stated: bool | None = spec.get("hostUsers")
-    return True if stated is None and _needs_node(pod) else stated
+    return True if stated is None and (has_devices or _needs_node(pod)) else stated
 
 
 def shared_paths(pod: Pod, paths: Mapping[str, str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import BinaryIO, Literal, cast
 
@@ -17,6 +18,7 @@ from pinnace.node.agent.containers.env_files import EnvFiles
 from pinnace.node.agent.containers.etc_files import add_etc_files
 from pinnace.node.agent.containers.termination_messages import message_mount
 from pinnace.node.agent.containers.variables import environment_of
+from pinnace.node.agent.pod_fields import has_extended_resources
 from pinnace.node.agent.pod_records import AgentNode, PodRecord
 from pinnace.node.agent.probes.probes import Actions, ProbeTarget
 from pinnace.node.errors import (
@@ -29,6 +31,8 @@ from pinnace.node.errors import (
 )
 from pinnace.node.image_service import Image, PullProgress
 from pinnace.node.images.pulls import Pulls, default_policy
+from pinnace.node.plugins.container_devices import NO_EDITS, DeviceEdits, devices_for
+from pinnace.node.plugins.devices import DeviceManager, DevicesUnavailable
 from pinnace.node.resources.amounts import container_resources
 from pinnace.node.runtime.runtime import ContainerState, ContainerStatus, Runtime, SandboxStatus
 from pinnace.process.clock import AlarmClock
@@ -48,6 +52,8 @@ class ContainerStarter:
         objects: ApiObjects,
         recorder: EventRecorder,
         services: Callable[[], list[Service]],
+        *,
+        devices: DeviceManager,
     ) -> None:
         self._node = node
         self._runtime = runtime
@@ -55,6 +61,7 @@ class ContainerStarter:
         self._objects = objects
         self._recorder = recorder
         self._services = services
+        self._devices = devices
         self._actions = Actions(runtime)
 
     async def start(
@@ -84,10 +91,13 @@ class ContainerStarter:
             mounts.append(message_mount(directory, container, attempt))
         except OSError as error:
             raise ConfigRefused(f"the files of container {name} cannot be written: {error}") from error
+        devices = await self._prepare_devices(pod, container)
         inputs = ContainerInputs(
             attempt=attempt,
-            environment=environment,
-            mounts=mounts,
+            environment=[*(pair for pair in devices.environment if pair[0] not in dict(environment)), *environment],
+            mounts=[*mounts, *devices.mounts],
+            annotations=devices.annotations,
+            cdi_devices=devices.cdi_devices,
             target=await self._target(sandbox, container),
             resources=container_resources(pod, container, self._node.memory_bytes),
             seccomp_profiles=str(self._node.seccomp_profiles),
@@ -104,6 +114,16 @@ class ContainerStarter:
         status = await self._runtime.container(made)
         await self._run_post_start(pod, sandbox, container, made)
         return status
+
+    async def _prepare_devices(self, pod: Pod, container: Container) -> DeviceEdits:
+        """Raise ConfigRefused."""
+        if not has_extended_resources(pod):
+            return NO_EDITS
+        try:
+            responses = await self._devices.before_start(pod, container)
+        except DevicesUnavailable as error:
+            raise ConfigRefused(str(error)) from error
+        return await asyncio.to_thread(devices_for, responses) if responses else NO_EDITS
 
     async def image(self, pod: Pod, record: PodRecord, container: Container) -> Image:
         """Return the image of a container, pulled if its policy says so. Raise ImageFailure."""

@@ -19,6 +19,7 @@ from pinnace.model.typed_objects import Container, Pod
 from pinnace.node.agent.api_objects import ApiObjects
 from pinnace.node.agent.containers.container_configs import sandbox_of
 from pinnace.node.agent.containers.container_starts import ContainerStarter, probe_target
+from pinnace.node.agent.pod_fields import has_extended_resources
 from pinnace.node.agent.pod_records import AgentNode, BackOff, PodRecord, Waiting, WorkerContext
 from pinnace.node.agent.pods.pod_ends import PodEnds
 from pinnace.node.agent.pods.resizing import Resizer
@@ -40,8 +41,10 @@ from pinnace.node.errors import ConfigRefused, DevicesFailed, ImageFailure, Runt
 from pinnace.node.images.pulls import Pulls
 from pinnace.node.machine.mapped_root import give_trees
 from pinnace.node.machine.removals import Removals
+from pinnace.node.plugins.devices import DevicesUnavailable
 from pinnace.node.resources.admission import (
     PodFailure,
+    Rejection,
     check_apparmor,
     check_features,
     check_pod,
@@ -87,9 +90,13 @@ class PodWorkers:
         self._certificates = context.certificates
         most_pods = quantity.parse(node.allocatable.get("pods", "0")).value
         self._volume_memory = VolumeMemory(most_pods)
-        self._sources = VolumeSources(self._objects, context.trust_bundles, context.certificates, self._volume_memory)
+        self._sources = VolumeSources(
+            self._objects, context.trust_bundles, context.certificates, self._volume_memory, node.kubelet_directory
+        )
         self._actions = Actions(runtime)
-        self._starter = ContainerStarter(node, runtime, pulls, self._objects, recorder, context.services)
+        self._starter = ContainerStarter(
+            node, runtime, pulls, self._objects, recorder, context.services, devices=context.devices
+        )
         self._ends = PodEnds(runtime, client.clock, recorder, context.current)
         self._statuses = PodStatusWriter(node, runtime, client, context)
         self._resizer = Resizer(node, runtime, recorder)
@@ -153,6 +160,10 @@ class PodWorkers:
             and (record.pod.get("status") or {}).get("phase") not in FINAL
         ]
 
+    def running_uids(self) -> set[str]:
+        """Return the uids of the pods that were admitted and have containers, or may get some."""
+        return {uid for uid, record in self._records.items() if record.is_admitted and not record.is_terminated}
+
     async def close(self) -> None:
         for record in self._records.values():
             await record.close_probers()
@@ -179,14 +190,17 @@ class PodWorkers:
         if node is None:
             return 0.0  # The agent registers the node first; until its object is seen, only resources could be checked.
         others = [other for other in self.active_pods() if other["metadata"]["uid"] != pod["metadata"]["uid"]]
-        allocatable = (node.get("status") or {}).get("allocatable") or {}
+        allocatable = {**((node.get("status") or {}).get("allocatable") or {}), **self._node.allocatable}
+        has_devices = has_extended_resources(pod)
+        if has_devices:
+            allocatable |= self._context.devices.allocatable_for_admission()
         rejection = (
             check_features(pod, self._context.features())
             or check_pod(
                 pod,
                 others,
                 node,
-                {**allocatable, **self._node.allocatable},
+                allocatable,
                 pressures=self._context.pressures(),
                 is_static=is_static(pod),
                 unsafe_sysctls=self._node.unsafe_sysctls,
@@ -197,16 +211,25 @@ class PodWorkers:
         if rejection is None:
             record.is_admitted = True  # Before the file is written: the next pod must see this one.
             try:
+                if has_devices:
+                    await self._context.devices.allocate(pod)
                 await asyncio.to_thread(record.allocation.admit, pod)
+            except DevicesUnavailable as error:
+                record.is_admitted = False
+                text = f"Allocate failed due to {error}, which is unexpected"
+                return self._reject(pod, record, Rejection("UnexpectedAdmissionError", text))
             except OSError as error:  # A full disk: an end of the pod would only bring the next one here.
                 record.is_admitted = False
                 text = f"error making pod data directories: {error}"
                 self._recorder.record(pod, "Warning", "FailedToMakePodDataDirectories", text)
                 return _RETRY_SECONDS
             return 0.0
-        message = f"Pod was rejected: {rejection.message}"
-        self._recorder.record(pod, "Warning", rejection.reason, rejection.message)
-        record.failure, record.is_rejected = PodFailure(rejection.reason, message, grace_seconds=0.0), True
+        return self._reject(pod, record, rejection)
+
+    def _reject(self, pod: Pod, record: PodRecord, why: Rejection) -> float:
+        message = f"Pod was rejected: {why.message}"
+        self._recorder.record(pod, "Warning", why.reason, why.message)
+        record.failure, record.is_rejected = PodFailure(why.reason, message, grace_seconds=0.0), True
         return 0.0
 
     async def _advance(self, pod: Pod, record: PodRecord) -> float:
@@ -254,6 +277,7 @@ class PodWorkers:
                 attempt=len(existing),
                 log_directory=str(self._node.directory_of(pod) / "logs"),
                 resources=pod_resources(pod),
+                has_devices=has_extended_resources(pod) and self._context.devices.has_devices(pod["metadata"]["uid"]),
             )
         except ConfigRefused as error:
             raise SandboxFailed(f"failed to generate sandbox config for pod: {error}") from error

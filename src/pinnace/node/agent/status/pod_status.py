@@ -16,6 +16,7 @@ from pinnace.model.typed_objects import (
     PodCondition,
     PodStatus,
     ResourceRequirements,
+    ResourceStatus,
 )
 from pinnace.model.typed_objects import (
     ContainerState as ContainerStateObject,
@@ -72,6 +73,8 @@ class Observed:
     is_terminated: bool = False
     """Whether no container of the pod will run again: it was deleted, and all have ended."""
     allocation: PodAllocation | None = None
+    devices: Mapping[str, Sequence[ResourceStatus]] = field(default_factory=dict)
+    """The devices of each container, with their health."""
     has_pod_resources: bool = False
     """Whether the status shows the resources of the pod as a whole."""
 
@@ -285,6 +288,8 @@ def _container(container: Container, seen: Observed, *, is_init: bool) -> Contai
         if requests is not None:
             status["allocatedResources"] = requests
         status["resources"] = seen.allocation.actual[name]
+    if name in seen.devices:
+        status["allocatedResourcesStatus"] = list(seen.devices[name])
     return status
 
 

@@ -92,10 +92,12 @@ class Registration:
         *,
         failures: Callable[[], Awaitable[Sequence[str]]],
         runtime: Callable[[], RuntimeStatus | None],
+        devices: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] = lambda: ({}, {}),
     ) -> None:
         """`nodes` follows the own Node. `failures` returns the reasons why the node is not ready.
 
-        `runtime` returns the last answer of the runtime about itself.
+        `runtime` returns the last answer of the runtime about itself, and `devices` the capacity and the allocatable
+        of the resources that plug-ins offer.
         """
         self._client = client
         self._clock = client.clock
@@ -104,6 +106,7 @@ class Registration:
         self._nodes = nodes
         self._find_failures = failures
         self._runtime_status = runtime
+        self._devices = devices
         self._gates = FeatureGates(f"1.{NEWEST_MINOR}")
         self._pressures: Sequence[str] = ()
         self._conditions: Sequence[NodeCondition] = ()
@@ -153,6 +156,15 @@ class Registration:
         """Write the conditions of the node at once: those that are named hold."""
         self._pressures = list(pressures)
         self._wake.set()
+
+    def note_devices(self) -> None:
+        """Write the capacity soon: that of the devices has changed."""
+        if self._registered.is_set():
+            self._wake.set()
+
+    def is_on(self, gate: str) -> bool:
+        """Whether a feature gate is on at the minor version of the server."""
+        return self._gates.is_on(gate)
 
     async def _register(self) -> None:
         """Create the Node, or take over the one that an earlier agent has left."""
@@ -221,7 +233,7 @@ class Registration:
         if not self._registered.is_set():
             return
         status: NodeStatus = (new.object.get("status") or {}) if new is not None else {}
-        is_other = not _shows(status.get("allocatable"), _extended(status))
+        is_other = not _shows(status.get("allocatable"), {**_extended(status), **self._devices()[1]})
         if new is None or is_other or have_changed(status.get("conditions") or (), self._conditions):
             self._clock.call_later(_SOON_SECONDS, self._wake.set)
 
@@ -235,12 +247,17 @@ class Registration:
 
     def _facts(self, node: Node) -> NodeStatus:
         status = node.get("status") or {}
+        capacity, allocatable = self._devices()
         internal: list[NodeAddress] = [{"type": "InternalIP", "address": address} for address in self._node.addresses]
         return {
             "addresses": [*internal, {"type": "Hostname", "address": self._name}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self._node.port}},
-            "capacity": dict(self._node.capacity),
-            "allocatable": {**_extended(status), **allocatable_of(self._node.capacity, self._node.reserved)},
+            "capacity": {**self._node.capacity, **capacity},
+            "allocatable": {
+                **_extended(status),
+                **allocatable_of(self._node.capacity, self._node.reserved),
+                **allocatable,
+            },
             "declaredFeatures": cast("list[str]", self.features or None),
             "nodeInfo": {
                 "architecture": own_platform()[1],

@@ -9,19 +9,23 @@ from typing import Any
 from pinnace.client.client import Client
 from pinnace.kinds.pods.declared_features import POD_LEVEL_RESIZE
 from pinnace.model import errors
+from pinnace.model.node_plugins.device_plugin import HEALTHY, UNHEALTHY
 from pinnace.model.objects import Object, key_of
 from pinnace.model.typed_objects import (
     Container,
     Pod,
     PodStatus,
+    ResourceHealth,
+    ResourceStatus,
 )
 from pinnace.node.agent.containers.termination_messages import read_message
-from pinnace.node.agent.pod_fields import all_containers
+from pinnace.node.agent.pod_fields import all_containers, has_extended_resources
 from pinnace.node.agent.pod_records import AgentNode, PodRecord, WorkerContext
 from pinnace.node.agent.status.pod_status import OWN_CONDITIONS, Observed, status_of
 from pinnace.node.runtime.runtime import ContainerState, ContainerStatus, Runtime, SandboxStatus
 from pinnace.process.clock import to_rfc3339
 
+_HEALTH_GATE = "ResourceHealthStatus"
 _ADDRESS_LISTS = ("podIPs", "hostIPs")
 
 
@@ -91,8 +95,23 @@ class PodStatusWriter:
             is_rejected=record.is_rejected,
             is_terminated=record.is_terminated,
             allocation=record.allocation,
+            devices=self._devices_of(pod) if has_extended_resources(pod) else {},
             has_pod_resources=POD_LEVEL_RESIZE in (self._context.features() or ()),
         )
+
+    def _devices_of(self, pod: Pod) -> dict[str, list[ResourceStatus]]:
+        """Return the health of the devices by container; kubelet reports that of init containers neither."""
+        statuses: dict[str, list[ResourceStatus]] = {}
+        if not self._context.is_on(_HEALTH_GATE):
+            return statuses
+        for container in pod["spec"]["containers"]:
+            for resource, devices in self._context.devices.devices_of(pod["metadata"]["uid"], container["name"]):
+                health: list[ResourceHealth] = [
+                    {"resourceID": device.id, "health": HEALTHY if is_healthy else UNHEALTHY}
+                    for device, is_healthy in devices
+                ]
+                statuses.setdefault(container["name"], []).append({"name": resource, "resources": health})
+        return statuses
 
     def _with_message(
         self, pod: Pod, record: PodRecord, container: Container, status: ContainerStatus

@@ -14,6 +14,7 @@ from pinnace.model.typed_objects import (
     ConfigMapProjection,
     DownwardAPIVolumeFile,
     EmptyDirVolumeSource,
+    HostPathVolumeSource,
     ImageVolumeSource,
     Pod,
     SecretProjection,
@@ -38,6 +39,8 @@ from pinnace.node.resources.huge_pages import MEDIUM as HUGE_PAGES
 from pinnace.node.resources.huge_pages import page_size_of_medium
 from pinnace.node.runtime.runtime import FileSystem, MemoryDirectory, TemporaryFileSystem
 
+KUBELET = "/var/lib/kubelet"
+"""Kubelet's directory, as the manifests of plug-ins name it."""
 MOST_BYTES = 64 << 20
 """The most memory that the volumes of API objects of one pod take. Items may show a key of 1 MB in thousands of files:
 they would fill the memory of the node, which all pods share."""
@@ -116,6 +119,8 @@ class VolumeSources:
     trust_bundles: TrustBundles
     certificates: PodCertificates
     memory: VolumeMemory
+    kubelet_directory: str = ""
+    """The directory that pods mount as /var/lib/kubelet; empty for that of the machine."""
 
 
 class _Defaults(NamedTuple):
@@ -138,7 +143,7 @@ async def set_up_volumes(
             if "image" in volume:
                 made.images[name] = volume["image"]
             elif "hostPath" in volume:
-                made.paths[name] = await asyncio.to_thread(check_host_path, name, volume["hostPath"])
+                made.paths[name] = await asyncio.to_thread(check_host_path, name, _on_node(volume["hostPath"], sources))
             elif "persistentVolumeClaim" in volume or "ephemeral" in volume:
                 bound = await volume_of_claim(volume, facts.pod, sources.objects)
                 await asyncio.to_thread(_add_claim, made, name, bound, directory / name, fs_group_of(facts.pod))
@@ -164,6 +169,17 @@ def _reserve(sources: VolumeSources, uid: str, size: int, memory: MemoryDirector
     room = os.fstatvfs(memory.fd)
     is_made = os.access(uid, os.F_OK, dir_fd=memory.fd, follow_symlinks=False)
     sources.memory.reserve(uid, size, total=room.f_blocks * room.f_frsize, is_made=is_made)
+
+
+def _on_node(stated: HostPathVolumeSource, sources: VolumeSources) -> HostPathVolumeSource:
+    """Return a hostPath with the directory of this node's plug-ins in place of /var/lib/kubelet.
+
+    So the manifests of plug-ins work unchanged, with several nodes on a machine, too.
+    """
+    path = os.path.normpath(stated["path"])
+    if not sources.kubelet_directory or not f"{path}/".startswith(f"{KUBELET}/"):
+        return stated
+    return {**stated, "path": sources.kubelet_directory + path.removeprefix(KUBELET)}
 
 
 def _add_claim(made: PodVolumes, name: str, bound: BoundVolume, place: Path, group: int | None) -> None:

@@ -24,6 +24,7 @@ from pinnace.node.machine.channels import Channel, ChannelClosed
 from pinnace.node.machine.mapped_root import remove_tree
 from pinnace.node.machine.open_files import wait_until_connected
 from pinnace.node.machine.removals import Removals
+from pinnace.node.runtime.cdi import add_devices
 from pinnace.node.runtime.embedded.connections.container_streams import OutputCollector, attach_streams, run_command
 from pinnace.node.runtime.embedded.connections.fork_server_client import ForkServerClient
 from pinnace.node.runtime.embedded.connections.packet_guard import PacketGuard
@@ -260,6 +261,8 @@ class EmbeddedRuntime:
 
     async def create_container(self, sandbox: str, config: ContainerConfig) -> str:
         pod = self._sandbox(sandbox)
+        if config.cdi_devices:
+            config = await asyncio.to_thread(add_devices, config)
         image = await self._images.root_of(config.image)
         abilities = await self._node.abilities()
         record = ContainerRecord(
