@@ -1,6 +1,7 @@
 """All that an extension author imports.
 
-Public: the names below, and those of `pinnace.sdk.kinds`, `kubectl`, `multiplexer` and `scheduling`.
+Public: the names below, and those of `pinnace.sdk.kinds`, `kubectl`, `multiplexer`, `node` and
+`scheduling`.
 """
 
 from pinnace.client.rates import Rate

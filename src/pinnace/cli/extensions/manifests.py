@@ -14,7 +14,7 @@ from pinnace.cli.flags.shared import OperatorFile, OperatorModule
 from pinnace.cli.kubectl.formats import as_documents
 from pinnace.model.objects import Object
 from pinnace.sdk.command.operator_files import NoOperator, file_of, is_module, target_of
-from pinnace.sdk.extension import Extension
+from pinnace.sdk.extension import NodePlugin, Runnable
 from pinnace.sdk.installation.manifests import (
     OPERATOR_PROGRAM,
     SCHEDULER_PROGRAM,
@@ -53,8 +53,8 @@ def manifests(
 ) -> None:
     """Print the CRDs, the least permissions, the Deployment, the webhook configurations and APIs of an operator.
 
-    Of a scheduler the permissions and the Deployment. `[tool.pinnace]` in pyproject.toml gives the defaults: namespace,
-    image, replicas, env, args, resources, service_monitor.
+    Of a scheduler the permissions and the Deployment; of a plug-in of nodes the DaemonSet. `[tool.pinnace]` in
+    pyproject.toml gives the defaults: namespace, image, replicas, env, args, resources, service_monitor.
 
     \b
     Examples:
@@ -66,7 +66,7 @@ def manifests(
     try:
         target = target_of(file, module)
         loaded = load(target)
-        operator, source = loaded.operator, file_of(target)
+        operator, source = loaded.program, file_of(target)
         settings = read_settings(find_project(source.parent))
         place = DeploymentOptions(
             namespace=namespace or settings.namespace,
@@ -80,6 +80,8 @@ def manifests(
             service_monitor=service_monitor or settings.service_monitor,
         )
         written = _manifests_of(operator, place)
+        if isinstance(operator, NodePlugin) and form == "helm":
+            raise ValueError("--format helm: a plug-in of nodes has no chart; choose yaml or kustomize")
         if form not in _FORMATS or (form != "yaml" and out is None):
             raise ValueError(f"--format {form}: choose from {', '.join(_FORMATS)}; kustomize and helm need --out")
     except (NoOperator, NotStructural, ValueError) as error:
@@ -129,13 +131,15 @@ def _write(out: Path, form: str, operator: str, written: dict[str, list[Object]]
         (out / "templates" / name).write_text(finish_template(as_documents(objects)))
 
 
-def _manifests_of(operator: Extension, place: DeploymentOptions) -> dict[str, list[Object]]:
+def _manifests_of(operator: Runnable, place: DeploymentOptions) -> dict[str, list[Object]]:
     if isinstance(operator, Operator):
         return {
             "crds.yaml": definitions(operator.declarations, place),
             "rbac.yaml": roles(operator.declarations, place),
             "deployment.yaml": workload(operator.declarations, place),
         }
+    if isinstance(operator, NodePlugin):
+        return operator.manifests(place)
     from pinnace.sdk.scheduling.manifests import scheduler_roles, scheduler_workload  # noqa: PLC0415 - it loads numpy
 
     return {

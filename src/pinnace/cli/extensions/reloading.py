@@ -15,8 +15,8 @@ from typing import Any
 
 from pinnace.model.objects import Object
 from pinnace.process.file_watch import Saves
-from pinnace.sdk.command.operator_files import NoOperator, extension_in, file_of, root_of
-from pinnace.sdk.extension import Extension
+from pinnace.sdk.command.operator_files import NoOperator, file_of, program_in, root_of
+from pinnace.sdk.extension import Extension, Runnable
 from pinnace.sdk.resources.schemas import NotStructural
 
 _SETTLE_SECONDS = 0.1
@@ -28,17 +28,24 @@ class Loaded:
     """An operator and the files that define it."""
 
     target: str
-    operator: Extension
+    program: Runnable
     files: dict[Path, str]
     """Their text when they were loaded."""
+
+    @property
+    def operator(self) -> Extension:
+        """Raise NoOperator if it is a plug-in of nodes."""
+        if not isinstance(self.program, Extension):
+            raise NoOperator(f"{self.program.name} is a plug-in of nodes: this works for operators and schedulers")
+        return self.program
 
 
 def load(target: str) -> Loaded:
     """Load the operator of a file, and the modules beside it again. If that fails, the former modules stay."""
     root = root_of(target, file_of(target))
     with _reimport(root):
-        operator = extension_in(target)
-        return Loaded(target, operator, _texts([file_of(target).resolve(), *_local(root).values()]))
+        program = program_in(target)
+        return Loaded(target, program, _texts([file_of(target).resolve(), *_local(root).values()]))
 
 
 def modules_beside(file: Path) -> list[Path]:

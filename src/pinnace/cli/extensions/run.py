@@ -28,7 +28,7 @@ from pinnace.model import errors
 from pinnace.process.file_watch import Saves
 from pinnace.sdk.command.main import START_FAILURES, describe_failure
 from pinnace.sdk.command.operator_files import target_of
-from pinnace.sdk.extension import Extension
+from pinnace.sdk.extension import Extension, NodePlugin
 from pinnace.sdk.handlers.threads import MAX_THREADS
 from pinnace.sdk.installation.installation import install_external_definitions
 from pinnace.sdk.operator.logs import configure_logs
@@ -76,9 +76,12 @@ def run(
     yes: Annotated[
         bool, typer.Option("-y", "--yes", help="Change a cluster on another machine without asking.")
     ] = False,
+    root_dir: Annotated[
+        Path, typer.Option(help="Of a plug-in of nodes: the directory of the node's kubelet, with its sockets.")
+    ] = Path("/var/lib/kubelet"),
     nodes: Annotated[int, typer.Option(help="With --dev: simulate this many nodes.", min=0, max=10_000)] = 0,
 ) -> None:
-    """Run the operator or scheduler in a file until Ctrl-C. The kinds of an operator are installed first.
+    """Run the operator, scheduler or plug-in of nodes in a file until Ctrl-C. The kinds are installed first.
 
     When the file, or one beside it that it imports, is saved, the changes are printed and the new operator replaces
     the old one; the cluster of --dev keeps its objects. A file that cannot be loaded is ignored.
@@ -104,6 +107,9 @@ def run(
     } | ({} if extender_port is None else {"extender_port": extender_port})
     try:
         loaded = load(target_of(file, module))
+        if isinstance(loaded.program, NodePlugin):
+            asyncio.run(run_until_signal(_run_on_node(loaded.program, root_dir)))
+            return
         if isinstance(loaded.operator, Operator):
             options["max_threads"] = max_threads
         if not dev and not no_install:
@@ -116,6 +122,11 @@ def run(
         fail(f"{error}; start a cluster with pinnace up --merge, or add --dev for a temporary one")
     except START_FAILURES as error:
         fail(describe_failure(error))
+
+
+async def _run_on_node(plugin: NodePlugin, directory: Path) -> None:
+    print(f"{plugin.name} serves the node with the sockets in {directory}; Ctrl-C stops it.", flush=True)
+    await plugin.run(directory)
 
 
 def _configure_logs(level: str, form: str) -> None:

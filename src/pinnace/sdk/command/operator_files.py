@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from pinnace.model.load_balancers import LoadBalancerProvider
-from pinnace.sdk.extension import Extension
+from pinnace.sdk.extension import Extension, Runnable
 from pinnace.sdk.operator.operator import Operator
 from pinnace.sdk.resources.schemas import NotStructural
 
@@ -36,6 +36,11 @@ def operator_in(target: str) -> Operator:
 def extension_in(target: str) -> Extension:
     """Return the operator or scheduler of a file. A name after a colon chooses one of several."""
     return only_in(target, Extension, example="Operator")  # type: ignore[type-abstract]  # It is only compared.
+
+
+def program_in(target: str) -> Runnable:
+    """Return the operator, scheduler or plug-in of nodes of a file. A name after a colon chooses one of several."""
+    return only_in(target, Runnable, example="Operator")  # type: ignore[type-abstract]  # As above.
 
 
 def load_balancers_in(target: str) -> LoadBalancerProvider:
