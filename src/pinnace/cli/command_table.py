@@ -48,6 +48,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "simulate": CommandEntry(
             "explain.simulate", "Print where the pods in files would run, without writing.", function="simulate_pods"
         ),
+        "check": CommandEntry("check.check", "Validate manifests as a server does, without one; for any minor."),
         "autoscale": CommandEntry("explain.autoscale", "Show how an autoscaler would have followed a recorded load."),
         "snapshot": CommandEntry("cluster.snapshot", "Save a cluster to a file, or make one from it."),
         "version": CommandEntry("cluster.version", "Print the version of pinnace and what it can serve."),
