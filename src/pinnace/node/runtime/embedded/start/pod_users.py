@@ -99,7 +99,7 @@ def _take_kernel_limits(first: int) -> None:
     """Let the kernel count what the next user namespace of this process takes, such as inotify instances.
 
     It counts for the user who makes the namespace, with all processes of that user on the machine. On a node of root
-    that is the pod's own first id, which nobody else has. An ordinary user has no other: a part of each limit is left
+    that is the pod's own first id, which no other user has. An ordinary user has no other: a part of each limit is left
     to the processes outside. The kernel does not bound the processes of a namespace of root; control groups do.
     """
     if first:
