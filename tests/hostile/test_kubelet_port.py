@@ -24,6 +24,7 @@ from tests.server.streaming.process_node import ProcessNode
 from pinnace.auth.certificates.authority import KeyPair, PairFiles, issue, load_pair, new_ca
 from pinnace.client.client import Client
 from pinnace.client.transport import ConnectionLost
+from pinnace.cluster import kubelet_port as port_of_cluster
 from pinnace.cluster.cluster import running
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.kubelet_port import kubelet_port
@@ -33,6 +34,7 @@ from pinnace.model.objects import Object
 from pinnace.model.users import User
 from pinnace.node.identity.certificates import save, self_signed_certificate
 from pinnace.process.certificates import CertificateIssuer, certificate_builder, common_name
+from pinnace.server.http.server import listening_sockets
 from pinnace.server.nodes import kubelet_callers
 from pinnace.server.nodes.kubelet_port import NodeServerFiles
 
@@ -48,6 +50,7 @@ class Port:
     """The node's own."""
     ca: KeyPair
     directory: Path
+    pki: Path
 
     def tls(self, *chain: KeyPair) -> ssl.SSLContext:
         """A client's context with the first certificate, and the others behind it."""
@@ -92,7 +95,7 @@ async def port(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterato
         number = await server.start(ProcessNode(), "127.0.0.1", 0, files)
         try:
             ca = load_pair(PairFiles(pki / "ca.crt", pki / "ca.key"))
-            yield Port(number, in_process_client(cluster.plane.local()), client, ca, tmp_path)
+            yield Port(number, in_process_client(cluster.plane.local()), client, ca, tmp_path, pki)
             failures = [record for record in caplog.records if record.levelno >= logging.ERROR or record.exc_info]
             assert not failures, [failure.getMessage() for failure in failures]
         finally:
@@ -170,6 +173,38 @@ async def test_a_chain_that_is_too_long_ends_the_connection(port: Port) -> None:
     chain = [intermediate(port.ca, str(number)) for number in range(10)]
     assert (await port.ask(port.tls(self_signed(), *chain * 40)))[0] in (0, 401)
     assert (await port.ask(master(port)))[0] == 200
+
+
+async def test_connections_of_one_pod_leave_room_for_those_of_others(
+    port: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two pods opened so many that the agent could open no other file: no container started or ended."""
+    monkeypatch.setattr(port_of_cluster, "_MOST_CONNECTIONS", 20)
+    (listener,) = await listening_sockets("127.0.0.1", 0, backlog=100)
+    address = listener.getsockname()
+    server = kubelet_port(port.client, NODE)
+    server.serve(ProcessNode(), listener, NodeServerFiles(port.directory / "serving.pem", port.pki / "ca.crt"))
+    try:
+        async with asyncio.timeout(SECONDS):
+            held = [
+                await asyncio.open_connection(*address, local_addr=("127.0.0.2", 0), ssl=port.tls()) for _ in range(20)
+            ]
+            refused, _ = await asyncio.open_connection(*address, local_addr=("127.0.0.2", 0))
+            assert await refused.read() == b""
+            for _ in range(10):
+                reader, writer = await asyncio.open_connection(*address, local_addr=("127.0.0.3", 0), ssl=port.tls())
+                writer.write(b"GET /pods HTTP/1.1\r\nHost: node\r\n\r\n")
+                assert await reader.readline() == b"HTTP/1.1 401 Unauthorized\r\n"
+                held.append((reader, writer))
+            held.pop(0)[1].close()
+            while True:
+                with contextlib.suppress(ConnectionError):
+                    held.append(await asyncio.open_connection(*address, local_addr=("127.0.0.2", 0), ssl=port.tls()))
+                    break
+    finally:
+        for _, writer in held:
+            writer.close()
+        await server.stop()
 
 
 async def test_garbage_instead_of_tls_ends_the_connection(port: Port) -> None:

@@ -9,11 +9,15 @@ from typing import TypeVar
 from pinnace.client.client import Client
 from pinnace.client.transport import ConnectionLost
 from pinnace.model.objects import Object
+from pinnace.network.shares import Shares
 from pinnace.node.agent.status.served_minor import served_minor
+from pinnace.server.http.tls_transport import TlsTransport
 from pinnace.server.nodes.kubelet_callers import NodeApi, NodeCallers
 from pinnace.server.nodes.kubelet_port import NodeServer
 
 T = TypeVar("T")
+_MOST_CONNECTIONS = 200
+"""The connections of all pods of a node. The agent opens a file for each, and few pods have a reason to connect."""
 
 
 def kubelet_port(client: Client, node: str) -> NodeServer:
@@ -25,7 +29,8 @@ def kubelet_port(client: Client, node: str) -> NodeServer:
     async def minor() -> int:
         return await _unless_lost(partial(served_minor, client))
 
-    return NodeServer(lambda ca: NodeCallers(NodeApi(create, minor), node, ca, client.clock))
+    shares = Shares[TlsTransport](_MOST_CONNECTIONS, TlsTransport.abort)
+    return NodeServer(lambda ca: NodeCallers(NodeApi(create, minor), node, ca, client.clock), shares)
 
 
 async def _unless_lost(call: Callable[[], Awaitable[T]]) -> T:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from OpenSSL import SSL
 from OpenSSL.SSL import Context
@@ -36,6 +37,7 @@ from pinnace.serving.messages import (
 __all__ = [
     "JSON_HEADERS",
     "Answer",
+    "ConnectionShares",
     "Headers",
     "HttpServer",
     "Limits",
@@ -100,8 +102,18 @@ class HttpServer:
             lambda: Connection(context), host, port, backlog=BACKLOG, reuse_address=True
         )
 
-    def serve(self, sockets: list[socket.socket], tls: Context, handler: RequestHandler) -> None:
-        """Accept the connections of sockets that listen already, and close these at the end."""
+    def serve(
+        self,
+        sockets: list[socket.socket],
+        tls: Context,
+        handler: RequestHandler,
+        *,
+        shares: ConnectionShares | None = None,
+    ) -> None:
+        """Accept the connections of sockets that listen already, and close these at the end.
+
+        `shares` bounds the connections, and divides them between the addresses of the clients.
+        """
         context = self._context = self._new_context(handler)
         self._listener = Listener(
             sockets,
@@ -109,6 +121,7 @@ class HttpServer:
             lambda: Connection(context),
             handshake_time=self._limits.head_time,
             closing_time=self._limits.stall_time,
+            shares=shares,
         )
 
     def _new_context(self, handler: RequestHandler) -> ServerContext:
@@ -203,6 +216,16 @@ async def listening_sockets(host: str, port: int, *, backlog: int, shares_port: 
     return sockets
 
 
+class ConnectionShares(Protocol):
+    """Divides a number of connections between clients: see `pinnace.network.shares`."""
+
+    def make_room(self, client: str) -> bool: ...
+
+    def add(self, client: str, connection: TlsTransport) -> None: ...
+
+    def remove(self, client: str, connection: TlsTransport) -> None: ...
+
+
 class Listener:
     """Accepts connections on some sockets and makes a `TlsTransport` of each."""
 
@@ -214,6 +237,7 @@ class Listener:
         *,
         handshake_time: float,
         closing_time: float,
+        shares: ConnectionShares | None = None,
     ) -> None:
         self.sockets = list(sockets)
         self._loop = asyncio.get_running_loop()
@@ -224,6 +248,9 @@ class Listener:
         self._read_buffer = ReadBuffer()
         self._resets = Resets(self._loop)
         self._arriving: set[TlsTransport] = set()
+        self._shares = shares
+        self._clients: dict[TlsTransport, str] = {}
+        """The addresses of the clients, if connections are shared."""
         self._is_short = False
         for listening in self.sockets:
             self._loop.add_reader(listening.fileno(), self._accept, listening)
@@ -241,7 +268,7 @@ class Listener:
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(BURST):
             try:
-                accepted, _address = listening.accept()
+                accepted, address = listening.accept()
             except BlockingIOError:
                 if self._is_short:  # Only now: a single success between failures does not count.
                     self._is_short = False
@@ -256,9 +283,12 @@ class Listener:
                 self._loop.remove_reader(listening.fileno())
                 self._loop.call_later(PAUSE, self._accept_again, listening)
                 return
-            self._start_transport(accepted)
+            self._start_transport(accepted, str(address[0]))
 
-    def _start_transport(self, accepted: socket.socket) -> None:
+    def _start_transport(self, accepted: socket.socket, client: str) -> None:
+        if self._shares is not None and not self._shares.make_room(client):
+            accepted.close()
+            return
         try:
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -269,12 +299,22 @@ class Listener:
                 self._resets,
                 handshake_time=self._handshake_time,
                 closing_time=self._closing_time,
-                on_established=self._arriving.discard,
+                owner=self,
             )
         except OSError:  # The client has left already: some systems report that here.
             accepted.close()
-        else:
-            self._arriving.add(transport)
+            return
+        self._arriving.add(transport)
+        if self._shares is not None:
+            self._clients[transport] = client
+            self._shares.add(client, transport)
+
+    def note_established(self, transport: TlsTransport) -> None:
+        self._arriving.discard(transport)
+
+    def note_lost(self, transport: TlsTransport) -> None:
+        if self._shares is not None and transport in self._clients:
+            self._shares.remove(self._clients.pop(transport), transport)
 
     def _accept_again(self, listening: socket.socket) -> None:
         if listening.fileno() != -1:

@@ -8,7 +8,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from cryptography.hazmat.bindings.openssl.binding import Binding
 from cryptography.x509 import load_pem_x509_certificates
@@ -142,6 +142,16 @@ _PLAIN_ANSWER = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to
 _Piece = bytes | bytearray | memoryview
 
 
+class TransportOwner(Protocol):
+    """What accepted the connection of a transport."""
+
+    def note_established(self, transport: TlsTransport) -> None:
+        """Take note that the handshake has ended, one way or the other."""
+
+    def note_lost(self, transport: TlsTransport) -> None:
+        """Take note that the connection has ended."""
+
+
 class TlsTransport(asyncio.Transport):
     """One client's connection. It calls its protocol's `connection_made` after the handshake.
 
@@ -159,7 +169,7 @@ class TlsTransport(asyncio.Transport):
         *,
         handshake_time: float,
         closing_time: float,
-        on_established: Callable[[TlsTransport], None],
+        owner: TransportOwner,
     ) -> None:
         super().__init__()
         self._extra_info: dict[str, object] = {"peername": _peer_name(accepted), "socket": accepted, "is_tls": True}
@@ -169,8 +179,7 @@ class TlsTransport(asyncio.Transport):
         self._tls = channel
         self._protocol: asyncio.BaseProtocol = protocol
         self._closing_time = closing_time
-        self._on_established = on_established
-        """Called when the handshake has ended, one way or the other."""
+        self._owner = owner
         self._resets = resets
         self._waiting: deque[_Piece] = deque()
         """Bytes to send. The first piece may be half sent: OpenSSL must get the same piece again."""
@@ -217,7 +226,7 @@ class TlsTransport(asyncio.Transport):
 
     def _finish_handshake(self) -> None:
         self._disarm()
-        self._on_established(self)
+        self._owner.note_established(self)
         certificate, chain = client_certificates(self._tls)
         self._extra_info.update(client_certificate=certificate, client_chain=chain)
         self._is_established = True
@@ -443,7 +452,8 @@ class TlsTransport(asyncio.Transport):
         self._remove_writer()
         self._waiting.clear()
         self._size = 0
-        self._on_established(self)
+        self._owner.note_established(self)
+        self._owner.note_lost(self)
         self._loop.call_soon(self._report, error)
 
     def _report(self, error: Exception | None) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, quote
 from pinnace.model import errors
 from pinnace.model.node_connections import CommandStreams, ContainerLogOptions, NodeConnection, PodAddress
 from pinnace.process.eager_coroutines import NowOrLater
-from pinnace.server.http.server import Answer, HttpServer, Request, Response, tls_context
+from pinnace.server.http.server import Answer, ConnectionShares, HttpServer, Request, Response, tls_context
 from pinnace.server.nodes.kubelet_callers import NodeCallers, unauthorized
 from pinnace.server.streaming.exec import RequestedStreams, serve_command
 from pinnace.server.streaming.logs import serve_log
@@ -37,8 +37,12 @@ class NodeServerFiles:
 class NodeServer:
     """Start it with a connection to the agent, and stop it."""
 
-    def __init__(self, callers: Callable[[bytes], NodeCallers]) -> None:
-        """`callers` is called with the CA (PEM) that signs the certificates of callers."""
+    def __init__(self, callers: Callable[[bytes], NodeCallers], shares: ConnectionShares) -> None:
+        """`callers` is called with the CA (PEM) that signs the certificates of callers.
+
+        `shares` divides the connections of pods.
+        """
+        self._shares = shares
         self._callers_of = callers
         self._server = HttpServer()
         self._connection: NodeConnection | None = None
@@ -53,11 +57,11 @@ class NodeServer:
         return self._server.port
 
     def serve(self, connection: NodeConnection, listener: socket.socket, files: NodeServerFiles) -> None:
-        """Serve at a socket that listens already."""
+        """Serve at a socket that listens already, to pods: one that holds its connections takes none from others."""
         self._connection = connection
         self._callers = self._callers_of(files.ca.read_bytes())
         context = tls_context(certificate=files.pair, key=files.pair, client_ca=files.ca)
-        self._server.serve([listener], context, self._serve)
+        self._server.serve([listener], context, self._serve, shares=self._shares)
 
     async def stop(self) -> None:
         await self._server.stop(_STOP_SECONDS)
