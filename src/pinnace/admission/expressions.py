@@ -1,4 +1,4 @@
-"""Evaluates the expressions of webhooks' conditions and policies: with which values, and at what cost at most."""
+"""Evaluates the CEL expressions of webhook conditions and policies, with their variables and cost limits."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def all_hold(
     fails_closed: bool,
     inline_budget: int | None = None,
 ) -> bool:
-    """Whether every condition is true. One that is false decides; else errors refuse, or count as false.
+    """Whether every condition is true. A false condition decides; without one, an error refuses or counts as false.
 
     Raises ConditionFailed, and ExceedsInlineBudget once its inline budget is spent.
     """

@@ -211,7 +211,7 @@ class Invalid(ApiError):
         self._about = (group, kind, name)
 
     def after(self, causes: Sequence[FieldError]) -> Invalid:
-        """Return the same error with other errors before its own."""
+        """Return the same error, with these errors listed before its own."""
         group, kind, name = self._about
         return Invalid([*causes, *self.causes], group=group, kind=kind, name=name)
 
@@ -234,7 +234,7 @@ class UnknownError(ApiError):
 
 
 class StorageReadError(ApiError):
-    """Objects of a list cannot be decrypted: why, by their keys in the store."""
+    """Some objects of a list cannot be decrypted. It has the reason for each key in the store."""
 
     code, reason = 500, "StorageReadError"
 

@@ -20,8 +20,8 @@ GROWTH = 8 << 20
 """How much the process must have grown since the last time."""
 
 TIMES = 24
-"""How often memory is given back after that, once in `CHECK_SECONDS`: longer than any cache keeps the parts of large
-answers, and than a client that reads nothing keeps its answer."""
+"""How many times memory is given back after that, once in `CHECK_SECONDS`. It covers the time that caches keep parts of
+large answers, and that a client that reads nothing keeps its answer."""
 
 COLLECT_EVERY = 6
 """How often garbage in cycles is collected first: Python does not while an idle process makes no objects."""

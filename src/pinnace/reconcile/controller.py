@@ -116,7 +116,7 @@ class Controller:
         self.workers = workers
         self.grace = GRACE
         self.has_failed = False
-        """Whether its workers have ended again and again, and it has not been started since."""
+        """Whether its workers have ended repeatedly since it was started."""
         self._reconcile = reconcile
         self._limits = limits or ReconcileLimits(backoff=backoff)
         self._exclusion = exclusion
@@ -400,7 +400,7 @@ class Controller:
         self.history.add(Run(key, began, seconds, reasons, outcome, failure, waited, again))
 
     def _must_wait(self, key: Key, limiter: RateLimiter) -> bool:
-        """Delay an object that exceeds the rate. It has its token then: it is not delayed again."""
+        """Delay an object that exceeds the rate. The delay includes its token, so it is not delayed again."""
         if key in self._delayed:
             self._delayed.remove(key)
             return False

@@ -71,7 +71,7 @@ class Reason(NamedTuple):
     version: str = ""
     change: ObjectChange | None = None
     is_initial: bool = False
-    """Whether the object existed when the informer began."""
+    """Whether the object existed when the informer started."""
 
     def __str__(self) -> str:
         if self.kind is None:
@@ -97,7 +97,7 @@ class Run:
 
 
 ReconcileObserver = Callable[[Key, tuple[Reason, ...]], Callable[[Run], None]]
-"""Called at the begin of each reconcile. It returns a function that is called at its end."""
+"""Called when a reconcile begins. It returns a function that is called when the reconcile ends."""
 
 
 class History:

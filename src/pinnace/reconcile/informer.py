@@ -164,7 +164,7 @@ class Informer(Generic[TypedObject]):
     # Shards
 
     async def _follow_shards(self) -> None:
-        """Follow the shards that this process has now, until they are others."""
+        """Follow the shards that this process has now, until its shards change."""
         assert self._shards is not None
         self._followed = self._shards.held
         if not self._shards.held:
@@ -186,7 +186,7 @@ class Informer(Generic[TypedObject]):
             if self.has_left(snapshot):
                 self._own.pop(key, None)
                 self._remove(snapshot)
-        for key in list(self._own):  # Those that this process has written and the watch has not reported.
+        for key in list(self._own):  # The objects that this process has written and the watch has not reported.
             written = self.cache.snapshot(key)
             if written is not None and self.has_left(written):
                 del self._own[key]
@@ -459,7 +459,7 @@ class Informers:
         self._tasks: dict[InformerScope, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
         self.find_empty: FindEmpty | None = None
-        """Saves the watches of kinds without objects, if the server is in this process. Set by its owner."""
+        """The last change of a kind in a server of this process: kinds without objects need no watch."""
 
     @overload
     def get(self, kind: type[Stored], **selection: Unpack[Selection]) -> Informer[Stored]: ...

@@ -106,7 +106,7 @@ class Binder:
         """The pods that wait for `take_batch`."""
 
     def allow(self, uid: str) -> None:
-        """Let a pod be bound that a Permit plug-in holds back."""
+        """Allow the binding of a pod that a Permit plug-in holds back."""
         self._answer(uid, None)
 
     def reject(self, uid: str, message: str) -> None:
@@ -215,7 +215,7 @@ class Binder:
         self._finish(decided)
 
     def _finish(self, decided: _Decided) -> None:
-        """Forget a pod that is bound, and tell people and PostBind plug-ins."""
+        """Forget a bound pod, record an Event, and call the PostBind plug-ins."""
         pod, decision = decided.queued.pod, decided.decision
         self._queue.remove(pod.uid)
         self._reporter.report_success(pod, decision.node)
@@ -289,7 +289,7 @@ class Binder:
             self._start(partial(self._fail, decided, _Refused(refusal, name)))
 
     async def _fail(self, decided: _Decided, error: Exception) -> None:
-        """Give the place back, and let the pod be tried again unless it is gone or has another node."""
+        """Free the pod's place. Queue the pod again, unless it is deleted or has another node."""
         queued, decision, profile = decided.queued, decided.decision, decided.profile
         pod = queued.pod
         for plugin in reversed(profile.reserve):

@@ -23,7 +23,7 @@ from pinnace.scheduler.framework.events import (
     ClusterEvent,
     EventRegistration,
 )
-from pinnace.scheduler.framework.limits import MOST_ASKED, refuse_excess, weigh_question
+from pinnace.scheduler.framework.limits import MOST_QUESTIONS, refuse_excess, weigh_question
 from pinnace.scheduler.framework.profile import Profile, registered_events
 from pinnace.scheduler.framework.queued import QueuedPod
 from pinnace.scheduler.state.pods import Pod, Template
@@ -269,7 +269,7 @@ class SchedulingQueue:
             cost += weigh_question(first.pod.template)
             if is_victim and gone is not None and first.has_victims and not self._has_room(first.pod, gone.node):
                 continue
-            if cost > MOST_ASKED or self._helps(first, event):
+            if cost > MOST_QUESTIONS or self._helps(first, event):
                 del self._unschedulable[place]
                 for queued in some.values():
                     self._requeue(queued, event.label)

@@ -1,4 +1,4 @@
-"""Tell people about attempts: events, the condition PodScheduled, and the nominated node in the status."""
+"""Reports attempts to users: Events, the condition PodScheduled, and the nominated node in the status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pinnace.scheduler.state.pods import Pod
 _LONGEST_NOTE = 1024
 _CONDITION = "PodScheduled"
 _GONE = (errors.NotFound, errors.Conflict, errors.Invalid)
-"""The answers about a pod that is gone; Invalid if another of its name is there, with another uid."""
+"""The errors of a write to a deleted pod; Invalid if a new pod has its name."""
 
 
 class FailedAttempt(NamedTuple):

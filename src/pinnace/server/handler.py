@@ -65,7 +65,7 @@ class AccessControl:
 
 
 class ServerApi(Protocol):
-    """Answers requests from the wire and from callers in this process: the handler, or a stage before it."""
+    """Answers requests from the wire and from callers in this process: the handler, or a wrapper around it."""
 
     def __call__(self, request: Request, user: User | None = None, /) -> NowOrLater[Answer]:
         """Answer a request from the wire, or one of a user who is authenticated already."""

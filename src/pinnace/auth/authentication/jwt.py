@@ -99,7 +99,7 @@ def read(text: str) -> Token | None:
 
 
 def verify(token: Token, keys: Mapping[str, PublicKey], *, algorithms: frozenset[str] | None = None) -> None:
-    """Return if one of the keys signed the token, with an algorithm of that key and among `algorithms`. BadToken."""
+    """Check that one of the keys signed the token, with one of `algorithms` that it has. Raise BadToken."""
     name = token.header.get("alg")
     if not isinstance(name, str) or (algorithms is not None and name not in algorithms):
         raise BadToken("the token's signing algorithm is not allowed")
@@ -112,7 +112,7 @@ def verify(token: Token, keys: Mapping[str, PublicKey], *, algorithms: frozenset
 
 
 def check_times(claims: Claims, now: datetime, *, grace_seconds: int = LEEWAY_SECONDS) -> None:
-    """Raise BadToken for one that expired `grace_seconds` ago, has no expiry, or is not valid yet."""
+    """Raise BadToken for a token that expired `grace_seconds` ago, has no expiry, or is not valid yet."""
     seconds = now.timestamp()
     expires, begins, issued = claims.get("exp"), claims.get("nbf", 0), claims.get("iat", 0)
     if any(isinstance(moment, bool) or not isinstance(moment, int | float) for moment in (expires, begins, issued)):

@@ -17,7 +17,7 @@ from pinnace.model.watched_objects import WatchedObjects
 
 _USERS_REMEMBERED = 10_000
 _ACTIONS_REMEMBERED = 5_000
-"""Remembered decisions of one user. Ever new paths or namespaces fill this memory, which is then emptied."""
+"""The most decisions that are remembered for one user. When there are more, all are forgotten."""
 _ROLE_KINDS = {"Role": "role", "ClusterRole": "clusterrole"}
 _GROUP = "rbac.authorization.k8s.io"
 
@@ -47,8 +47,8 @@ class Grant:
         return f'{binding} of {self.role_kind} "{self.role}" to {self.subject}'
 
 
-_Found = Decision | list[tuple[frozenset[str], Decision]]
-"""The decision for an action; or where it depends on the object's name, the decisions that names open, best first."""
+_Outcome = Decision | list[tuple[frozenset[str], Decision]]
+"""The decision for an action. If it depends on the object's name: the names with their decisions, the best first."""
 
 
 class _Held:
@@ -102,7 +102,7 @@ class Rbac:
         self._grants: dict[_Subject, dict[str, dict[str, Grant]]] = {}  # By subject, namespace and binding.
         self._subjects: dict[tuple[str, str], list[_Subject]] = {}  # By namespace and binding.
         self._indexed: dict[tuple[_Subject, str], _Held] = {}  # Of those that have been asked about.
-        self._known: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], _Found]] = {}
+        self._known: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], _Outcome]] = {}
         for source in (bindings, cluster_bindings):
             for key, binding in source.items():
                 self._bound(key, binding)
@@ -166,7 +166,7 @@ class Rbac:
             for key, role in source.items():
                 yield kind, key, rules_of(role)
 
-    def _find(self, user: User, action: Action) -> _Found:
+    def _find(self, user: User, action: Action) -> _Outcome:
         by_name: list[tuple[frozenset[str], Decision]] = []
         missing: dict[str, None] = {}
         for held in self._held(user, action.namespace if action.resource else ""):

@@ -39,7 +39,7 @@ MOST_KINDS = 1000
 """The kinds of owners that are kept."""
 WORKERS = 8
 ATTEMPTS = 5
-"""How often an object is edited anew because another client was faster."""
+"""How often an edit is repeated because another client wrote the object first."""
 UNSEEN_SECONDS = 30.0
 """How soon to read an owner again that exists but is not watched: its deletion causes no event."""
 

@@ -47,7 +47,7 @@ class Services(Protocol):
     def service(self, namespace: str, name: str) -> Object | None: ...
 
     def slices(self, namespace: str, name: str) -> Sequence[Object]:
-        """Its EndpointSlices; of a service that has an Endpoints object only, that as slices."""
+        """Return the EndpointSlices of a service. An Endpoints object without slices is returned in their form."""
 
 
 class Availability:

@@ -171,6 +171,6 @@ class Zone:
 
 
 def _ancestors(name: str) -> list[str]:
-    """The name and the names above it, which exist by it."""
+    """Yield the name and its parents, which exist because it does."""
     labels = name.split(".")
     return [".".join(labels[place:]) for place in range(len(labels))]

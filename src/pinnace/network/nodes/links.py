@@ -55,7 +55,7 @@ class NodeLinks:
         self._directory = directory
         self._peers: dict[Network, socket.socket] = {}
         self._silent: dict[Network, float] = {}
-        """Peers whose agent has ended, and when to ask again: their network may have ended with it."""
+        """Peers whose agent has ended, and when to connect again: their network may have ended with it."""
         self._ways: dict[bytes, Network] = {}
         self._requested: set[Network] = set()
         self._tasks = Tasks()

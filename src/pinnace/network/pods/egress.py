@@ -242,7 +242,7 @@ def _start_forwarding() -> None:
 
 
 def _stop_forwarding() -> None:
-    """Take back the setting of an earlier `_start_forwarding`, unless another node of this machine needs it."""
+    """Undo an earlier `_start_forwarding`, unless another node of this machine needs the setting."""
     mark = _forwarding_mark()
     if mark.exists() and not any(name.startswith(_LINK_PREFIX) for _, name in socket.if_nameindex()):
         _FORWARDING.write_text("0")
@@ -251,7 +251,7 @@ def _stop_forwarding() -> None:
 
 
 def _node_rules(closed: Sequence[IPv4Network]) -> Transaction:
-    """In the network of the node: nothing goes out to closed networks, and no connection comes in."""
+    """The rules of the node's network: no packet to a closed network, and no connection from outside."""
     transaction = Transaction(_NODE_TABLE)
     transaction.replace_table()
     out, drop = rule.leaves_through(INTERFACE), rule.end(RuleVerdict.DROP)
@@ -273,7 +273,7 @@ def _node_rules(closed: Sequence[IPv4Network]) -> Transaction:
 
 
 def _machine_rules(plan: LinkPlan) -> Transaction:
-    """On the machine: packets come from the address of the node alone, and pass; the machine itself takes none."""
+    """The rules of the machine: forward packets from the address of the node alone, and accept none for the machine."""
     transaction = Transaction(plan.table)
     transaction.replace_table()
     here, drop = rule.arrives_through(plan.name), rule.end(RuleVerdict.DROP)

@@ -40,7 +40,7 @@ REFUSED = "refused"
 """The set of the sources whose new connections were dropped in the last minute."""
 _REFUSED_SECONDS = 60
 _FULL_SECONDS = 1
-"""How long a source that has found a tier full tries the next one at once: counting takes time."""
+"""How long a source skips a tier that was full: counting its connections takes time."""
 _ROUTERS = ("egress0", "nodes0")
 """The interfaces beyond which routers report errors, and the guards of other nodes have checked those of pods."""
 _PROTOCOLS = ("tcp", "others")
@@ -58,7 +58,7 @@ class Tier:
     each: int
     """How many open connections of one protocol a source may have in it."""
     pool: int = 0
-    """How many open connections it has for all sources; 0 if the number of sources bounds it."""
+    """How many open connections all sources together may have; 0 if the number of sources is the bound."""
 
     def chain(self, protocol: str) -> str:
         return f"{protocol}-{self.name}"
@@ -202,7 +202,7 @@ def _open(tier: Tier, protocol: str) -> str:
 
 
 def _full(tier: Tier, protocol: str) -> str:
-    """The set of the sources that have found a tier full a moment ago."""
+    """The set of the sources for which a tier was full a moment ago."""
     return f"{tier.chain(protocol)}-full"
 
 

@@ -53,7 +53,7 @@ def remove_tree(path: Path | str, *, above: int | None = None, is_stopped: Calla
 
 
 def give_trees(paths: Sequence[str], group: int) -> None:
-    """Let a group own directories and all that is in them, unless this user does not have the group."""
+    """Give directories and their content to a group, if this user is in the group."""
     with contextlib.suppress(PermissionError, MappedWorkFailed):
         if _has_mapped_root():
             run_as_mapped_root(_give_trees, str(group), *paths)

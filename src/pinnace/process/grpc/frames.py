@@ -20,7 +20,7 @@ LARGEST_RECEIVED = 1 << 20
 MOST_HEADER_BYTES = 1 << 16
 """The most bytes of the headers of one call, over all their frames."""
 MOST_WAITING_BYTES = 8 << 20
-"""A peer that lets this much of our answers to its frames pile up, and reads nothing, is disconnected."""
+"""A peer is disconnected when it leaves this many bytes of answers to its frames unread."""
 DEFAULT_LARGEST_MESSAGE = 4 << 20
 """The largest message that a peer may send, as Go's library has it."""
 

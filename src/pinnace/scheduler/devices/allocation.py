@@ -280,7 +280,7 @@ def _claim_config(claim: ResourceClaim, chosen: Sequence[Chosen]) -> list[Device
 
 
 def _used_requests(claim: ResourceClaim, chosen: Sequence[Chosen]) -> Iterator[tuple[str, ExactDeviceRequest]]:
-    """Yield the requests of a claim, of each list of alternatives the chosen one."""
+    """Yield the requests of a claim: of each list of alternatives, the chosen request."""
     names = {choice.request for choice in chosen}
     for request in claim["spec"]["devices"].get("requests") or ():
         if request.get("exactly"):

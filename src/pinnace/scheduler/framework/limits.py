@@ -13,7 +13,7 @@ from pinnace.scheduler.state.terms import MOST_TERMS, PREFERRED, REQUIRED
 
 MOST_CONSTRAINTS = MOST_TERMS
 MOST_NODE_REQUIREMENTS = 1_000
-MOST_ASKED = 4_000
+MOST_QUESTIONS = 4_000
 """The terms of waiting pods that one event is compared with. Pods beyond are tried again without a question: a decision
 is a piece of work of its own, and all of these questions together are one."""
 _KEY = "excess"

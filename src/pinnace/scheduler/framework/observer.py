@@ -12,7 +12,7 @@ from pinnace.scheduler.framework.status import Refusal, Skip
 MOMENT_SECONDS = "scheduler_framework_extension_point_duration_seconds"
 PLUGIN_SECONDS = "scheduler_plugin_execution_duration_seconds"
 _SAMPLED = 10
-"""The plug-ins of one in so many attempts are timed, as in kube-scheduler."""
+"""Plug-ins are timed in one of so many attempts, as in kube-scheduler."""
 
 SUCCESS, ERROR, SKIPPED = "Success", "Error", "Skip"
 Moment = str

@@ -14,9 +14,8 @@ from pinnace.scheduler.state.affinity import TermIndex
 from pinnace.scheduler.state.arrays import At, Integers, Mask, grow, grow_to
 from pinnace.scheduler.state.counters import PodCounts, PodSelection
 from pinnace.scheduler.state.device_classes import DeviceClassNames
-from pinnace.scheduler.state.log import ChangeLog
 from pinnace.scheduler.state.lookups import Lookups
-from pinnace.scheduler.state.nodes import CPU, MEMORY, PODS, NodeChange, NodeTable, amounts_by_row
+from pinnace.scheduler.state.nodes import CPU, MEMORY, PODS, ChangeLog, NodeChange, NodeTable, amounts_by_row
 from pinnace.scheduler.state.pods import Pod, Template, Templates
 from pinnace.scheduler.state.ports import UsedHostPorts
 

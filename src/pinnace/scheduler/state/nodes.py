@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntFlag
 
 import numpy as np
@@ -11,7 +11,6 @@ import orjson
 from pinnace.model.typed_objects import Node, NodeStatus, Taint
 from pinnace.scheduler.state.arrays import Codes, Integers, Mask, grow
 from pinnace.scheduler.state.labels import LabelColumns
-from pinnace.scheduler.state.log import ChangeLog
 from pinnace.scheduler.state.resources import amounts_of, is_counted
 
 
@@ -268,3 +267,35 @@ def amounts_by_row(table: NodeTable, amounts: Mapping[str, int]) -> tuple[Intege
     """Return the rows of some resources and their amounts, both as arrays."""
     rows = np.array([table.row_of(name) for name in amounts], dtype=np.int64)
     return rows, np.array(list(amounts.values()), dtype=np.int64)
+
+
+_LONGEST_LOG = 65536
+
+
+class ChangeLog:
+    """Slots in the order in which they changed. A reader keeps a position and asks for the slots since then."""
+
+    def __init__(self) -> None:
+        self._slots: list[int] = []
+        self._first = 0
+
+    @property
+    def position(self) -> int:
+        return self._first + len(self._slots)
+
+    def append(self, slot: int) -> None:
+        self._slots.append(slot)
+        if len(self._slots) > _LONGEST_LOG:
+            dropped = _LONGEST_LOG // 2
+            del self._slots[:dropped]
+            self._first += dropped
+
+    def since(self, position: int, most: int) -> Sequence[int] | None:
+        """Return the slots that changed after `position`; None if more than `most` entries were written.
+
+        None tells the reader to compute all slots again.
+        """
+        start = position - self._first
+        if start < 0 or len(self._slots) - start > most:
+            return None
+        return self._slots[start:]

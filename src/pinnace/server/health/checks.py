@@ -67,7 +67,7 @@ _OF_CACHES = frozenset(
         "poststarthook/start-kube-aggregator-informers",
     )
 )
-"""The work behind these is done by the watch caches; that of the others before the server is ready."""
+"""The watch caches do the work of these checks. The work of the others is done before the server is ready."""
 
 
 class Health:

@@ -115,7 +115,7 @@ class RequestReceiver(Protocol):
         """Answer a whole request. `keep`: the connection stays open. `chunks`: the client supports chunks."""
 
     def reject(self, answer: Response) -> None:
-        """Send this error; nothing more of this client is parsed."""
+        """Send this error, and parse nothing more of this client."""
 
     def expect_continue(self) -> None:
         """Send 100 Continue: the client waits for it."""

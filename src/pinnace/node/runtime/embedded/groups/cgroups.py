@@ -49,7 +49,7 @@ class Cgroups:
         self._find(mountinfo.read_text(), own.read_text())
 
     def missing(self, *, bounds_processes: bool) -> Sequence[str]:
-        """A sentence on the limits that do not hold. `bounds_processes`: those of processes hold without groups."""
+        """Return a sentence on the limits that nothing enforces. `bounds_processes`: process limits need no group."""
         have = set(self._v1) if self._v1 else set(_V2) if self._v2 is not None else set()
         absent = [name for name in _V2 if name not in have and not (name == "pids" and bounds_processes)]
         if not absent:
@@ -134,7 +134,7 @@ class Cgroups:
             _remove(root)
 
     def remove_leftovers(self, known: Container[str], socket: str) -> None:
-        """Remove what killed nodes have left, and the groups of this node's pods that are not known any more.
+        """Remove the groups of killed nodes, and those of unknown pods of this node.
 
         Mark the groups of this node, whose fork server listens by now: others never take them for those of a dead one.
         """
