@@ -204,7 +204,7 @@ async def lines_of(stream: Stream) -> AsyncGenerator[bytes, None]:
 
 
 async def parts_of(stream: EventStream) -> AsyncGenerator[bytes | ObjectEvent, None]:
-    """Yield the complete lines of a watch, and its events that are none."""
+    """Yield the complete lines of a watch, and its events that are not encoded as lines."""
     begun: list[bytes] = []
     events = 0
     async for chunk in stream:

@@ -122,7 +122,7 @@ def merge(into: Path, access: ClusterAccess, *, use: bool = False) -> None:
     write_private(path, content, durable=True)
 
 
-# The fields by which an entry says where and who; those of an earlier start must not survive beside the new ones.
+# The fields for the server's address and the user. Those of an earlier start must not stay beside the new ones.
 _CLUSTER_FIELDS = ("server", "certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify")
 _USER_FIELDS = (
     "client-certificate",

@@ -37,7 +37,7 @@ class StopRequested(KeyboardInterrupt):
 async def contain(call: Callable[..., Awaitable[Result]], *arguments: object) -> Result:
     """Await a call in a task of its own, and return its result or raise its error, which is always an Exception.
 
-    The task keeps to itself what the call leaves behind: a count of cancellations (a TaskGroup of Python 3.11.2 leaves
+    The effects of the call stay in that task: a count of cancellations (a TaskGroup of Python 3.11.2 leaves
     one), context variables, a cancellation that no one has awaited. CancelledError means that the caller is cancelled;
     in every other case it becomes Interrupted, and so do SystemExit and KeyboardInterrupt, which would end the loop.
     """

@@ -42,7 +42,7 @@ _ERROR_TYPES = (
     ("compilation", "compile_error"),
     ("validation failed due to running out of cost budget", "out_of_budget"),
 )
-"""The error types of metrics, by the begin of a failure's message."""
+"""The error types of metrics, by the beginning of a failure's message."""
 _FAILURE = "validation.policy.admission.k8s.io/validation_failure"
 
 

@@ -1,4 +1,4 @@
-"""Tells who configures a webhook that its own backend could not start again if it ever went down."""
+"""Warns the author of a webhook configuration that blocks the start of the webhook's own backend."""
 
 from __future__ import annotations
 

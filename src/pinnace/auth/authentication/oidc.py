@@ -25,12 +25,12 @@ log = logging.getLogger(__name__)
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "EdDSA")
 FETCH_AGAIN_AFTER = timedelta(seconds=10)
-"""A token with a key that is not known makes the keys be fetched anew, but not more often than this."""
+"""A token with an unknown key makes the server fetch the keys again, but not more often than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimMapping:
-    """How claims become a name, groups or a value: a claim with a prefix, or an expression; neither gives nothing."""
+    """How claims become a name, groups or a value: by a claim with a prefix, or by an expression."""
 
     claim: str = ""
     prefix: str = ""
@@ -57,7 +57,7 @@ class TrustedIssuer:
     discovery_url: str = ""
     """The address of the discovery document; below `url` if empty."""
     authorities: str = ""
-    """Certificates (PEM) that vouch for the issuer's servers; the system's if empty."""
+    """The CAs (PEM) of the issuer's servers; those of the system if empty."""
     algorithms: tuple[str, ...] = ("RS256",)
     username: ClaimMapping = ClaimMapping("sub")
     groups: ClaimMapping = ClaimMapping()

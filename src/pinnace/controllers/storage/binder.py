@@ -383,7 +383,7 @@ def reclaim_failure(volume: PersistentVolume) -> tuple[str, str] | None:
 
 
 _Facts = tuple[bool, Labels, Labels]
-"""Whether a volume or claim is bound, its labels in the counts of bound and unbound ones, and in the total."""
+"""Whether a volume or claim is bound, and its labels in the two metrics: by state, and in total."""
 _PLUGINS = {"hostPath": "host-path", "local": "local-volume"}
 """Sources whose plug-ins have other names."""
 

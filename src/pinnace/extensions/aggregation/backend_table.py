@@ -70,7 +70,7 @@ class ApiServices:
         self._forget(name)
 
     def backend(self, name: str) -> HttpBackend | None:
-        """That of an APIService; None if it is local or gone."""
+        """Return the backend of an APIService; None if it is local or deleted."""
         return self._backends.get(name)
 
     def learnt(self, backend: HttpBackend, resources: list[Object]) -> None:

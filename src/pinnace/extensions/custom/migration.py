@@ -88,7 +88,7 @@ async def _rewrite(client: Client, kind: Kind, obj: Object) -> None:
             await client.update(obj)
             return
         except errors.NotFound:
-            return  # Gone meanwhile, and with it what was stored of it.
+            return  # It was deleted meanwhile, with all its stored versions.
         except errors.Conflict:
             present = await client.get_or_none(kind, key.name, namespace=key.namespace)
             if present is None:
