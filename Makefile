@@ -67,6 +67,7 @@ check-style: $(VENV)/.dev
 	@$(BIN)/python tools/sizes.py
 	@$(BIN)/python tools/tasks.py
 	@$(BIN)/python tools/typed_objects.py --check
+	@$(BIN)/python tools/sync_client.py --check
 	@$(BIN)/python tools/reference.py --check
 
 bench: $(VENV)/.dev ## Measure the cost of requests, custom resources, operators and control loops. Needs wrk and curl.

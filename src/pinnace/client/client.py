@@ -22,16 +22,16 @@ from typing import Self
 from pinnace.client.exchange import Exchange, Retries
 from pinnace.client.mapping import KindMapping
 from pinnace.client.rates import Rate, RateLimiter
-from pinnace.client.reading import Reading
 from pinnace.client.streams import PodStreams
 from pinnace.client.transport import Transport
-from pinnace.client.writing import Propagation, WriteListener, Writing
+from pinnace.client.waiting import ObjectWaits
+from pinnace.client.writing import Propagation, WriteListener
 from pinnace.process.clock import AlarmClock, SystemClock
 
 __all__ = ["Client", "Propagation"]
 
 
-class Client(Reading, Writing, PodStreams):
+class Client(ObjectWaits, PodStreams):
     """One user of one server. Closing it closes its transport."""
 
     def __init__(
