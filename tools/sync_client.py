@@ -55,7 +55,7 @@ def is_overload(method: Function) -> bool:
     return any(isinstance(mark, ast.Name) and mark.id == "overload" for mark in method.decorator_list)
 
 
-def written(method: Function) -> ast.FunctionDef:
+def written(method: Function, overloaded: set[str]) -> ast.FunctionDef:
     """Return the synchronous form of a method."""
     returns, is_stream = method.returns, False
     if isinstance(returns, ast.Subscript) and ast.unparse(returns.value) == "AsyncGenerator":
@@ -65,7 +65,8 @@ def written(method: Function) -> ast.FunctionDef:
     body: list[ast.stmt] = [ast.Expr(ast.Constant(...))]
     if not is_overload(method):
         drive = "_iterate" if is_stream else "_call"
-        call = f"return self.{drive}(self._driven.{method.name}({', '.join(arguments_of(method))}))"
+        client = "_driven" if method.name in overloaded else "client"
+        call = f"return self.{drive}(self.{client}.{method.name}({', '.join(arguments_of(method))}))"
         body = [method.body[0], *ast.parse(call).body]
     function = ast.parse("def method(): ...").body[0]
     assert isinstance(function, ast.FunctionDef)
@@ -99,7 +100,8 @@ def imports_of(trees: list[ast.Module], names: set[str]) -> Iterator[str]:
 
 def render() -> str:
     trees = read_trees()
-    methods = [written(method) for method in functions_of(trees)]
+    overloaded = {method.name for method in functions_of(trees) if is_overload(method)}
+    methods = [written(method, overloaded) for method in functions_of(trees)]
     names = {node.id for method in methods for node in ast.walk(method) if isinstance(node, ast.Name)}
     lines = sorted(
         {"from collections.abc import Generator", "from pinnace.client.sync.driver import Driver"}

@@ -159,7 +159,7 @@ def _parse(until: str) -> Callable[[Object], bool]:
         find, value = compile_path(match["path"][1:-1]), match["value"]
         if value is None:
             return lambda obj: bool(find(obj))
-        return lambda obj: any(text_of(found) == value for found in find(obj))
+        return lambda obj: value in map(text_of, find(obj))
     raise ValueError(f"{until!r} is nothing to wait for; write {_FORMS}, or give a function of the object")
 
 

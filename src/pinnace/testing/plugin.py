@@ -27,6 +27,17 @@ _SETTINGS = {"version": "kubernetes_version", "feature_gates": "feature_gates", 
 """The setting of each argument of the marker `kubernetes`."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option for a real server."""
+    parser.getgroup("pinnace").addoption(
+        "--pinnace-server",
+        default="",
+        metavar="SERVER",
+        help="run the fixture `cluster` against a real server: the path of a kubeconfig, or a URL for the current "
+        "credentials. Each test has a fresh namespace; what needs the test's clock, faults or forks is skipped",
+    )
+
+
 @async_fixture
 async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     """Yield a real server in this process, new for each test; `cluster.client` is its administrator.
@@ -37,6 +48,14 @@ async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     from pinnace.testing.cluster import running_cluster  # noqa: PLC0415 - as above
 
     marker = request.node.get_closest_marker("kubernetes")
+    if server := request.config.getoption("--pinnace-server"):
+        from pinnace.testing.real_server import real_cluster  # noqa: PLC0415 - as above
+
+        if marker is not None:
+            pytest.skip("the marker kubernetes chooses a version and settings, and a real server has its own")
+        async with real_cluster(server) as real:
+            yield real  # type: ignore[misc]  # A test that uses what only a Cluster has is skipped.
+        return
     settings = None
     if marker is not None:
         if unknown := sorted(marker.kwargs.keys() - _SETTINGS.keys()):
@@ -99,6 +118,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Turn tests with the marker `perturb` into searches: the test is what users do."""
     for item in items:
         marker = item.get_closest_marker("perturb")
+        if marker is not None and item.config.getoption("--pinnace-server"):
+            item.add_marker(pytest.mark.skip(reason="perturb forks a cluster of this process"))
+            continue
         if marker is not None and isinstance(item, pytest.Function):
             item.obj = _perturbed(item.obj, item.name, marker)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -114,11 +115,14 @@ def test_manifests_have_three_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert result.exit_code == 0, result.output
     written = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     assert {
-        "yaml": {"Dockerfile", "crds.yaml", "deployment.yaml", "rbac.yaml"},
-        "kustomize": {"Dockerfile", "crds.yaml", "deployment.yaml", "kustomization.yaml", "rbac.yaml"},
+        "yaml": {"Dockerfile", "crds.yaml", "deployment.yaml", "monitoring/service-monitor.yaml", "rbac.yaml"},
+        "kustomize": {
+            *("Dockerfile", "crds.yaml", "deployment.yaml", "kustomization.yaml", "rbac.yaml"),
+            "monitoring/service-monitor.yaml",
+        },
         "helm": {
             *("Chart.yaml", "Dockerfile", "crds/crds.yaml", "values.yaml"),
-            *("templates/deployment.yaml", "templates/rbac.yaml"),
+            *("templates/deployment.yaml", "templates/rbac.yaml", "templates/service-monitor.yaml"),
         },
     }[form] == written
     dockerfile = (out / "Dockerfile").read_text()
@@ -128,12 +132,94 @@ def test_manifests_have_three_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         text = (out / "templates" / "deployment.yaml").read_text()
         assert "replicas: {{ .Values.replicas }}" in text
         assert "resources: {{ toJson .Values.resources }}" in text
+        assert yaml.safe_load((out / "values.yaml").read_text())["serviceMonitor"] == {"enabled": True}
         assert "{{ .Release.Namespace }}" in text
         assert yaml.safe_load((out / "values.yaml").read_text())["image"] == "example.com/shop:7"
     if form == "kustomize":
         actual = yaml.safe_load((out / "kustomization.yaml").read_text())
         assert actual["resources"] == ["crds.yaml", "rbac.yaml", "deployment.yaml"]
         assert actual["images"] == [{"name": "example.com/shop", "newTag": "7"}]
+
+
+def render(text: str, values: dict[str, Any], *, served: bool = True) -> list[Any]:
+    """Render a template of ours, which uses few of Helm's expressions, and return its objects."""
+    condition = re.match(r"\{\{- if and (\S+) \(.*\) \}\}\n(.*)\{\{- end \}\}\n", text, re.DOTALL)
+    if condition is not None:
+        text = condition[2] if served and look_up(values, condition[1]) else ""
+    text = re.sub(r"\{\{ toJson (\S+) \}\}", lambda match: json.dumps(look_up(values, match[1])), text)
+    text = re.sub(r"\{\{ (\.\S+) \}\}", lambda match: str(look_up(values, match[1])), text).replace("{{`{{`}}", "{{")
+    assert "Values" not in text
+    return list(yaml.safe_load_all(text))
+
+
+def look_up(values: dict[str, Any], path: str) -> Any:
+    whole: Any = {"Values": values, "Release": {"Namespace": "elsewhere"}}
+    for name in path[1:].split("."):
+        whole = whole[name]
+    return whole
+
+
+CONVERTING = """
+from pinnace.sdk import Context, CustomResource, Model, Operator
+
+class Spec(Model):
+    text: str = "{{ kept }}"
+
+class OldNote(CustomResource[Spec, None], group="example.com", version="v1", kind="Note", storage=False): ...
+class Note(CustomResource[Spec, None], group="example.com", version="v2"): ...
+class Pad(CustomResource[Spec, None], group="example.com", version="v1"): ...
+
+operator = Operator("notes")
+
+@operator.convert(OldNote, Note)
+def up(old: OldNote) -> Note:
+    return Note(metadata=old.metadata, spec=old.spec)
+
+@operator.convert(Note, OldNote)
+def down(new: Note) -> OldNote:
+    return OldNote(metadata=new.metadata, spec=new.spec)
+
+@operator.reconcile(Pad)
+async def reconcile(pad: Pad, ctx: Context) -> None: ...
+"""
+
+
+def test_the_values_of_a_chart_reach_its_pods_and_its_namespace_its_definitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "notes.py").write_text(CONVERTING)
+    out = tmp_path / "chart"
+    result = manifests(tmp_path, monkeypatch, "notes.py", "--out", str(out), "--format", "helm")
+    assert result.exit_code == 0, result.output
+    values = yaml.safe_load((out / "values.yaml").read_text())
+    values |= {
+        "env": [{"name": "LOG", "value": "yes"}],
+        "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+        "imagePullSecrets": [{"name": "registry"}],
+        "podAnnotations": {"a": "b"},
+        "serviceAccount": {"annotations": {"role": "arn"}},
+        "replicas": 3,
+    }
+    texts = {path.name: path.read_text() for path in (out / "templates").iterdir()}
+    (account,) = [obj for obj in render(texts["rbac.yaml"], values) if obj["kind"] == "ServiceAccount"]
+    assert account["metadata"]["annotations"] == {"role": "arn"}
+    (deployment,) = [obj for obj in render(texts["deployment.yaml"], values) if obj["kind"] == "Deployment"]
+    pod = deployment["spec"]["template"]
+    assert (deployment["spec"]["replicas"], pod["metadata"]["annotations"]) == (3, {"a": "b"})
+    assert pod["spec"]["containers"][0]["env"] == values["env"]
+    assert [pod["spec"][name] for name in ("tolerations", "imagePullSecrets", "affinity", "nodeSelector")] == [
+        *(values["tolerations"], values["imagePullSecrets"], {}, {})
+    ]
+    (converted,) = render(texts["crds.yaml"], values)
+    assert converted["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["namespace"] == "elsewhere"
+    assert converted["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    schema = converted["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert schema["properties"]["text"]["default"] == "{{ kept }}"
+    (plain,) = yaml.safe_load_all((out / "crds" / "crds.yaml").read_text())
+    assert plain["spec"]["names"]["kind"] == "Pad"
+    for enabled, served, count in ((True, True, 2), (True, False, 0), (False, True, 0)):
+        values["serviceMonitor"] = {"enabled": enabled}
+        assert len(render(texts["service-monitor.yaml"], values, served=served)) == count
 
 
 def test_roles_for_named_namespaces_stay_there_in_every_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +233,8 @@ def test_roles_for_named_namespaces_stay_there_in_every_form(tmp_path: Path, mon
     expected = {("shops-objects", "shops"), ("shops-objects", "malls"), ("shops", "shops")}
     assert role_places(built.stdout) == expected
     template = (root / "helm" / "templates" / "rbac.yaml").read_text()
-    assert role_places(template.replace("{{ .Release.Namespace }}", "elsewhere")) == {
+    values = yaml.safe_load((root / "helm" / "values.yaml").read_text())
+    assert role_places(yaml.safe_dump_all(render(template, values))) == {
         *(("shops-objects", "shops"), ("shops-objects", "malls"), ("shops", "elsewhere"))
     }
 

@@ -16,20 +16,30 @@ from pinnace.model.objects import Object
 from pinnace.sdk.command.operator_files import NoOperator, file_of, is_module, target_of
 from pinnace.sdk.extension import NodePlugin, Runnable
 from pinnace.sdk.installation.manifests import (
+    MONITOR,
     OPERATOR_PROGRAM,
     SCHEDULER_PROGRAM,
     DeploymentOptions,
     definitions,
     dockerfile,
+    monitoring,
     project_dockerfile,
     roles,
     workload,
 )
-from pinnace.sdk.installation.packaging import chart, chart_templates, chart_values, finish_template, kustomization
+from pinnace.sdk.installation.packaging import (
+    chart,
+    chart_crds,
+    chart_templates,
+    chart_values,
+    finish_template,
+    kustomization,
+)
 from pinnace.sdk.installation.project import find_project, has_build, read_settings
 from pinnace.sdk.operator.operator import Operator
 from pinnace.sdk.resources.schemas import NotStructural
 
+MONITORING = "monitoring"
 _FORMATS = ("yaml", "kustomize", "helm")
 
 
@@ -79,7 +89,7 @@ def manifests(
             resources=settings.resources,
             service_monitor=service_monitor or settings.service_monitor,
         )
-        written = _manifests_of(operator, place)
+        written = _manifests_of(operator, place, form)
         if isinstance(operator, NodePlugin) and form == "helm":
             raise ValueError("--format helm: a plug-in of nodes has no chart; choose yaml or kustomize")
         if form not in _FORMATS or (form != "yaml" and out is None):
@@ -101,6 +111,8 @@ def manifests(
         beside = source.name
     command = {"yaml": f"kubectl apply -f {out}", "kustomize": f"kubectl apply -k {out}"}
     then = command.get(form, f"helm install {operator.name} {out}")
+    if form != "helm" and written.get(MONITOR):
+        then += f", and where the Prometheus operator is installed kubectl apply -f {out / MONITORING}"
     print(f"written to {out}: build the image with its Dockerfile beside {beside}, then {then}")
 
 
@@ -116,7 +128,9 @@ def _write(out: Path, form: str, operator: str, written: dict[str, list[Object]]
     if form != "helm":
         for name, objects in written.items():
             if objects:
-                (out / name).write_text(as_documents(objects))
+                path = out / MONITORING / name if name == MONITOR else out / name
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(as_documents(objects))
         if form == "kustomize":
             (out / "kustomization.yaml").write_text(as_documents([kustomization(written, place)]))
         return
@@ -124,19 +138,20 @@ def _write(out: Path, form: str, operator: str, written: dict[str, list[Object]]
     deployment = next(obj for obj in written["deployment.yaml"] if obj["kind"] == "Deployment")
     (out / "Chart.yaml").write_text(as_documents([chart(operator, __version__)]))
     (out / "values.yaml").write_text(as_documents([chart_values(place, deployment)]))
-    if written.get("crds.yaml"):
+    if crds := chart_crds(written):
         (out / "crds").mkdir(exist_ok=True)
-        (out / "crds" / "crds.yaml").write_text(as_documents(written["crds.yaml"]))
+        (out / "crds" / "crds.yaml").write_text(as_documents(crds))
     for name, objects in chart_templates(written, place).items():
-        (out / "templates" / name).write_text(finish_template(as_documents(objects)))
+        (out / "templates" / name).write_text(finish_template(name, as_documents(objects)))
 
 
-def _manifests_of(operator: Runnable, place: DeploymentOptions) -> dict[str, list[Object]]:
+def _manifests_of(operator: Runnable, place: DeploymentOptions, form: str) -> dict[str, list[Object]]:
     if isinstance(operator, Operator):
         return {
             "crds.yaml": definitions(operator.declarations, place),
             "rbac.yaml": roles(operator.declarations, place),
             "deployment.yaml": workload(operator.declarations, place),
+            MONITOR: monitoring(operator.declarations, place) if place.service_monitor or form == "helm" else [],
         }
     if isinstance(operator, NodePlugin):
         return operator.manifests(place)

@@ -135,7 +135,7 @@ class SyncVerbs(Driver):
     ) -> Page:
         """Return a list with its version, or the page that `token` names."""
         return self._call(
-            self._driven.page(
+            self.client.page(
                 kind,
                 namespace=namespace,
                 labels=labels,
@@ -158,14 +158,14 @@ class SyncVerbs(Driver):
     ) -> Generator[Page, None, None]:
         """Yield a list, page by page, all of one version. Raise Expired if the server has compacted that version."""
         return self._iterate(
-            self._driven.pages(
+            self.client.pages(
                 kind, namespace=namespace, labels=labels, fields=fields, limit=limit, metadata_only=metadata_only
             )
         )
 
     def read(self, target: str, *, accept: str = "*/*") -> bytes:
         """Return the body of any page: /version, /openapi/v3, a Table. `target` is the path with its query."""
-        return self._call(self._driven.read(target, accept=accept))
+        return self._call(self.client.read(target, accept=accept))
 
     @overload
     def changes(
@@ -189,7 +189,7 @@ class SyncVerbs(Driver):
 
     def send(self, method: str, target: str, body: object = None, *, content_type: str = JSON) -> Object:
         """Send any write, with parameters that the verbs below do not have."""
-        return self._call(self._driven.send(method, target, body, content_type=content_type))
+        return self._call(self.client.send(method, target, body, content_type=content_type))
 
     @overload
     def create(
@@ -207,7 +207,7 @@ class SyncVerbs(Driver):
         self, kind: KindLike, name: str, subresource: str, obj: AnyObject, *, namespace: str = ""
     ) -> Object:
         """POST to a subresource of an object: pods/eviction, pods/binding, serviceaccounts/token."""
-        return self._call(self._driven.create_below(kind, name, subresource, obj, namespace=namespace))
+        return self._call(self.client.create_below(kind, name, subresource, obj, namespace=namespace))
 
     @overload
     def update(
@@ -343,7 +343,7 @@ class SyncVerbs(Driver):
         Return a Status, or the object if it stays for now: for its finalizers, or to stop gracefully.
         """
         return self._call(
-            self._driven.delete(
+            self.client.delete(
                 kind,
                 name,
                 namespace=namespace,
@@ -366,7 +366,7 @@ class SyncVerbs(Driver):
     ) -> None:
         """Delete every object of a kind, or of one namespace, that the selectors match."""
         return self._call(
-            self._driven.delete_collection(
+            self.client.delete_collection(
                 kind,
                 namespace=namespace,
                 labels=labels,
@@ -378,7 +378,7 @@ class SyncVerbs(Driver):
 
     def scale(self, kind: KindLike, name: str, replicas: int, *, namespace: str = "") -> Object:
         """Set the desired number of replicas, through /scale."""
-        return self._call(self._driven.scale(kind, name, replicas, namespace=namespace))
+        return self._call(self.client.scale(kind, name, replicas, namespace=namespace))
 
     def logs(self, pod: str, *, namespace: str = "", **options: Unpack[LogOptions]) -> Generator[str, None, None]:
         """Yield the lines of a container's log, without line ends; with `follow` also those written later.
@@ -386,7 +386,7 @@ class SyncVerbs(Driver):
         Bytes that are not UTF-8 become U+FFFD; `log_bytes` gives the original. Raise ConnectionLost if the connection
         breaks: the lines before are complete, and `since_time` resumes from there.
         """
-        return self._iterate(self._driven.logs(pod, namespace=namespace, **options))
+        return self._iterate(self.client.logs(pod, namespace=namespace, **options))
 
     @overload
     def wait(
@@ -432,8 +432,8 @@ class SyncVerbs(Driver):
 
         Raise WaitTimeout after `timeout` seconds, and RolloutFailed if a Deployment has exceeded its progress deadline.
         """
-        return self._call(self._driven.wait_for_rollout(kind, name, namespace=namespace, timeout=timeout))
+        return self._call(self.client.wait_for_rollout(kind, name, namespace=namespace, timeout=timeout))
 
     def restart(self, kind: KindLike, name: str, *, namespace: str = "") -> Object:
         """Replace all pods of a Deployment, StatefulSet or DaemonSet, as `kubectl rollout restart` does."""
-        return self._call(self._driven.restart(kind, name, namespace=namespace))
+        return self._call(self.client.restart(kind, name, namespace=namespace))

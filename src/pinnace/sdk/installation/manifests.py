@@ -24,6 +24,9 @@ from pinnace.sdk.metrics.api import served_versions
 from pinnace.sdk.metrics.providers import GROUP, MetricsProvider
 from pinnace.sdk.resources.plurals import CLUSTER_WIDE
 
+MONITOR = "service-monitor.yaml"
+"""The file of the ServiceMonitor, in the directory `monitoring`: a folder with a kind that is not served cannot be
+applied as a whole."""
 WEBHOOK_PORT = 9443
 METRICS_PORT = 8080
 _RBAC = "rbac.authorization.k8s.io"
@@ -209,13 +212,13 @@ def workload(operator: Declarations, place: DeploymentOptions) -> list[Object]:
         client_config = {"service": service_reference(_service(operator, place))}
         objects += webhook_configurations(operator, client_config)
         objects += api_services(versions_of(operator.served_kinds), client_config["service"])
-    if place.service_monitor:
-        objects += _monitoring(operator, placed, labels)
     return objects
 
 
-def _monitoring(operator: Declarations, metadata: Object, labels: Object) -> list[Object]:
+def monitoring(operator: Declarations, place: DeploymentOptions) -> list[Object]:
     """Return a Service for the metrics, and the ServiceMonitor by which the Prometheus operator finds it."""
+    labels = {"app.kubernetes.io/name": operator.name}
+    metadata = {**_metadata(operator), "namespace": place.namespace}
     named = {**metadata, "name": f"{operator.name}-metrics", "labels": {**labels, "metrics": operator.name}}
     service = {"selector": labels, "ports": [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}]}
     monitor = {"selector": {"matchLabels": {"metrics": operator.name}}, "endpoints": [{"port": "metrics"}]}

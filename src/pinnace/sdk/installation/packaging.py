@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any
 
 from pinnace.model.objects import Object
-from pinnace.sdk.installation.manifests import DeploymentOptions, is_for_watched_namespace
+from pinnace.sdk.installation.manifests import MONITOR, DeploymentOptions, is_for_watched_namespace
 
 _PLACES = {
     "image": "{{ .Values.image }}",
     "replicas": "{{ .Values.replicas }}",
     "namespace": "{{ .Release.Namespace }}",
 }
-_RESOURCES = "RESOURCES-OF-THE-CHART"
+_CONTAINER_VALUES = ("resources", "env")
+_POD_VALUES = ("imagePullSecrets", "nodeSelector", "tolerations", "affinity", "priorityClassName")
+_SET_BY_VALUES = "SET-BY-THE-CHART-FROM-"
+_UNQUOTED = re.compile(rf"'?{_SET_BY_VALUES}([A-Za-z.]+)'?")
+_KEPT = {"helm.sh/resource-policy": "keep"}
+_IF_MONITORED = (
+    '{{- if and .Values.serviceMonitor.enabled (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") }}\n',
+    "{{- end }}\n",
+)
 
 
 def kustomization(files: Mapping[str, list[Object]], place: DeploymentOptions) -> Object:
@@ -29,7 +37,7 @@ def kustomization(files: Mapping[str, list[Object]], place: DeploymentOptions) -
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         **({} if is_fixed else {"namespace": place.namespace}),
-        "resources": [name for name, objects in files.items() if objects],
+        "resources": [name for name, objects in files.items() if objects and name != MONITOR],
         "images": [{"name": name or tag, "newTag": tag if name else "latest"}],
     }
 
@@ -49,38 +57,71 @@ def chart(name: str, version: str) -> Object:
 def chart_values(place: DeploymentOptions, deployment: Object) -> Object:
     """Return the values.yaml of an operator's chart: the settings that differ between clusters."""
     container = deployment["spec"]["template"]["spec"]["containers"][0]
-    return {"image": place.image, "replicas": place.replicas, "resources": container["resources"]}
-
-
-def chart_templates(files: Mapping[str, list[Object]], place: DeploymentOptions) -> dict[str, list[Object]]:
-    """Return the objects with Helm's expressions for the image, the replicas, the resources and the namespace.
-
-    CRDs stay as they are: Helm installs the files of a chart's `crds` directory before all others.
-    """
     return {
-        name: [_template(obj, place) for obj in objects]
-        for name, objects in files.items()
-        if objects and name != "crds.yaml"
+        "image": place.image,
+        "replicas": place.replicas,
+        "resources": container["resources"],
+        "env": container.get("env", []),
+        "imagePullSecrets": [],
+        "nodeSelector": {},
+        "tolerations": [],
+        "affinity": {},
+        "priorityClassName": "",
+        "podAnnotations": {},
+        "serviceAccount": {"annotations": {}},
+        "serviceMonitor": {"enabled": place.service_monitor},
     }
 
 
-def finish_template(text: str) -> str:
-    """Return a template's YAML with Helm's expressions unquoted where they give numbers or maps."""
+def chart_crds(files: Mapping[str, list[Object]]) -> list[Object]:
+    """Return the CRDs that Helm installs before all others, as they are: those without the operator's namespace."""
+    return [obj for obj in files.get("crds.yaml", ()) if "conversion" not in obj["spec"]]
+
+
+def chart_templates(files: Mapping[str, list[Object]], place: DeploymentOptions) -> dict[str, list[Object]]:
+    """Return the templates of a chart, with Helm's expressions for its values and the namespace of the release.
+
+    CRDs that the operator converts are templates, too, since they name its Service; Helm keeps them when the chart is
+    uninstalled, as it does with those of the `crds` directory.
+    """
+    converted = [obj for obj in files.get("crds.yaml", ()) if "conversion" in obj["spec"]]
+    kept = [{**obj, "metadata": {**obj["metadata"], "annotations": _KEPT}} for obj in converted]
+    templates = {**files, "crds.yaml": kept}
+    return {name: [_template(obj, place) for obj in objects] for name, objects in templates.items() if objects}
+
+
+def finish_template(name: str, text: str) -> str:
+    """Return a template's YAML with expressions for numbers, lists and maps, which have no quotes."""
     text = text.replace(f"replicas: '{_PLACES['replicas']}'", f"replicas: {_PLACES['replicas']}")
-    return text.replace(f"resources: {_RESOURCES}", "resources: {{ toJson .Values.resources }}")
+    text = _UNQUOTED.sub(r"{{ toJson .Values.\1 }}", text)
+    begin, end = _IF_MONITORED
+    return f"{begin}{text}{end}" if name == MONITOR else text
 
 
 def _template(obj: Object, place: DeploymentOptions) -> Object:
-    template = _replace_namespace(deepcopy(obj), place.namespace)
+    template: Object = _replace_namespace(_escape(obj), place.namespace)
     if is_for_watched_namespace(obj):
         template["metadata"]["namespace"] = obj["metadata"]["namespace"]
+    if template["kind"] == "ServiceAccount":
+        template["metadata"]["annotations"] = f"{_SET_BY_VALUES}serviceAccount.annotations"
     if template["kind"] == "Deployment":
         template["spec"]["replicas"] = _PLACES["replicas"]
-        container = template["spec"]["template"]["spec"]["containers"][0]
+        pod = template["spec"]["template"]
+        pod["metadata"]["annotations"] = f"{_SET_BY_VALUES}podAnnotations"
+        container = pod["spec"]["containers"][0]
         container["image"] = _PLACES["image"]
-        container["resources"] = _RESOURCES
-    assert isinstance(template, dict)
+        container |= {name: f"{_SET_BY_VALUES}{name}" for name in _CONTAINER_VALUES}
+        pod["spec"] |= {name: f"{_SET_BY_VALUES}{name}" for name in _POD_VALUES}
     return template
+
+
+def _escape(value: Any) -> Any:
+    """Return a copy in which Helm leaves the texts of users as they are."""
+    if isinstance(value, dict):
+        return {name: _escape(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_escape(inner) for inner in value]
+    return value.replace("{{", "{{`{{`}}") if isinstance(value, str) else value
 
 
 def _replace_namespace(value: Any, namespace: str) -> Any:
