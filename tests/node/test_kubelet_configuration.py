@@ -109,7 +109,23 @@ def test_default_thresholds_are_kept_if_they_are_to_be_merged(tmp_path: Path) ->
         ("tlsMinVersion: VersionTLS13", "tlsMinVersion is not supported"),
         ("seccompDefault: true", "seccompDefault true is not supported"),
         ("podPidsLimit: 100", "podPidsLimit 100 is not supported"),
-        ("cpuManagerPolicy: static", 'cpuManagerPolicy "static" is not supported'),
+        ("cpuManagerPolicy: some", 'unknown policy: "some"'),
+        ("memoryManagerPolicy: some", 'unknown policy: "some"'),
+        (
+            "topologyManagerPolicy: some",
+            'topologyManagerPolicy (--topology-manager-policy) "some" must be one of: ["none" "best-effort"',
+        ),
+        ("topologyManagerScope: node", '(--topology-manager-scope) "node" must be one of: "container", or "pod"'),
+        ("memorySwap: {swapBehavior: Much}", 'memorySwap.swapBehavior "Much" must be one of: "", "LimitedSwap"'),
+        ("reservedSystemCPUs: 3-1", "unable to parse reservedSystemCPUs (--reserved-cpus) 3-1, error: invalid range"),
+        ("cpuManagerReconcilePeriod: often", 'cpuManagerReconcilePeriod "often" is no duration'),
+        ("reservedMemory: [{numaNode: 0, limits: {cpu: 1}}]", 'the limit type "cpu" for NUMA node 0 is not supported'),
+        ("reservedMemory: [{numaNode: 0, limits: {memory: 0}}]", "reserved memory may not be zero for NUMA node 0"),
+        ("reservedMemory: [{limits: {memory: 1e999999}}]", 'reservedMemory: "1e999999" is no quantity of memory'),
+        (
+            "reservedMemory: [{limits: {memory: 1}}, {limits: {memory: 1}}]",
+            'the reserved memory has a duplicate value for NUMA node 0 and resource "memory"',
+        ),
         ("shutdownGracePeriod: 30s", "shutdownGracePeriod is not supported"),
         ("maxPods: -1\nrunOnce: true", "[maxPods (--max-pods) -1 must not be a negative number, runOnce true is not"),
     ],
@@ -118,6 +134,36 @@ def test_a_bad_configuration_is_refused(tmp_path: Path, fields: str, error: str)
     with pytest.raises(ConfigurationError) as refused:
         read_kubelet_configuration(write(tmp_path / "file", fields))
     assert error in str(refused.value)
+
+
+def test_the_policies_of_a_file_are_those_of_the_node(tmp_path: Path) -> None:
+    fields = (
+        "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {full-pcpus-only: 'true'}\nreservedSystemCPUs: 0-1,4\n"
+        "cpuManagerReconcilePeriod: 1m30s\nmemoryManagerPolicy: Static\n"
+        "reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}, {numaNode: 1, limits: {memory: 1Gi}}]\n"
+        "topologyManagerPolicy: restricted\ntopologyManagerScope: pod\n"
+        "topologyManagerPolicyOptions: {prefer-closest-numa-nodes: 'true'}\n"
+        "memorySwap: {swapBehavior: LimitedSwap}\nfailSwapOn: false\n"
+        "kubeReserved: {cpu: 500m, memory: 1Gi}\nsystemReserved: {cpu: 500m}\n"
+    )
+    settings = read_kubelet_configuration(write(tmp_path / "file", fields))
+    policies = settings.policies
+    assert (policies.cpus, dict(policies.cpu_options), policies.reserved_cpus, policies.reconcile_seconds) == (
+        "static",
+        {"full-pcpus-only": "true"},
+        "0-1,4",
+        90.0,
+    )
+    assert (policies.memory, policies.reserved_memory) == ("Static", {0: {"memory": "1Gi"}, 1: {"memory": "1Gi"}})
+    topology = policies.topology
+    assert (topology.name, topology.scope, list(topology.options)) == (
+        "restricted",
+        "pod",
+        ["prefer-closest-numa-nodes"],
+    )
+    assert (policies.swap.behavior, policies.swap.fails_with_swap) == ("LimitedSwap", False)
+    assert settings.reserved == {"cpu": "3", "memory": "1Gi"}  # The reserved CPUs count instead of the amounts.
+    assert settings.warnings == []
 
 
 def test_fields_without_effect_are_named(tmp_path: Path) -> None:

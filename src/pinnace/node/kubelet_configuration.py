@@ -12,6 +12,14 @@ from pinnace.model import quantity
 from pinnace.model.objects import Object
 from pinnace.node.agent.status.registration import MAX_PODS
 from pinnace.node.pressure.signals import CONDITIONS, DEFAULT_THRESHOLDS, parse_thresholds
+from pinnace.node.resources.alignment.node_resources import ResourcePolicies
+from pinnace.node.resources.alignment.policy_fields import (
+    POLICY_FIELDS,
+    POLICY_TYPES,
+    check_policies,
+    policies_of,
+    with_reserved_cpus,
+)
 from pinnace.schema.configuration.documents import (
     FLAG,
     TEXT,
@@ -57,6 +65,8 @@ class KubeletSettings:
     """The resources of the machine that pods may not use."""
     log_max_bytes: int | None = None
     log_max_files: int | None = None
+    policies: ResourcePolicies = field(default_factory=ResourcePolicies)
+    """How the node shares out CPUs, memory and swap."""
     warnings: Sequence[str] = ()
     """The fields without effect."""
 
@@ -87,6 +97,7 @@ def read_kubelet_configuration(path: Path | None, directory: Path | None = None)
         raise ConfigurationError(f"{where}: invalid configuration: {listed}")
     settings.eviction_hard = _thresholds(merged)
     settings.reserved = _reserved(merged)
+    settings.policies = policies_of(merged)
     settings.warnings = [
         f"{name} has no effect on this node" for name in merged if name in _WITHOUT_EFFECT and merged[name] is not None
     ]
@@ -201,6 +212,7 @@ _ACTING: Mapping[str, Callable[[KubeletSettings, Any], str]] = {
     "systemReserved": _ignore,
     "authentication": _ignore,
     "authorization": _ignore,
+    **dict.fromkeys(POLICY_FIELDS, _ignore),
 }
 
 
@@ -219,7 +231,7 @@ def _reserved(merged: Object) -> dict[str, str]:
     """Return the sum of what is reserved for the system and for kubelet."""
     total: dict[str, quantity.Quantity] = {}
     for name in ("kubeReserved", "systemReserved"):
-        for resource, text in (merged.get(name) or {}).items():
+        for resource, text in with_reserved_cpus(merged, name).items():
             amount = quantity.parse(text)
             total[resource] = total[resource] + amount if resource in total else amount
     return {resource: str(amount) for resource, amount in total.items() if resource != "pid"}
@@ -237,6 +249,7 @@ def _errors_together(merged: Object) -> Iterator[str]:
                 yield f"{name}: cannot reserve {resource!r} resource"
             elif not re.fullmatch(r"[0-9.]+[A-Za-z]*", text):
                 yield f"{name}: {text!r} is no quantity of {resource}"
+    yield from check_policies(merged)
     authentication = merged.get("authentication") or {}
     if (authentication.get("anonymous") or {}).get("enabled"):
         yield "authentication.anonymous.enabled true is not supported: the node's server knows all its callers"
@@ -256,14 +269,10 @@ _FIXED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "clusterDomain": (("", "cluster.local"), "the domain of Services is cluster.local"),
     "cgroupDriver": (("cgroupfs",), "the node keeps its control groups itself"),
     "cgroupsPerQOS": ((True,), "pods have control groups by their quality of service"),
-    "cpuManagerPolicy": (("", "none"), "containers do not have CPUs of their own"),
-    "memoryManagerPolicy": (("", "None"), "memory is not bound to NUMA nodes"),
-    "topologyManagerPolicy": (("", "none"), "resources are not aligned to NUMA nodes"),
     "registerNode": ((True,), "the node registers itself"),
     "hairpinMode": (("promiscuous-bridge", "hairpin-veth", ""), "expected promiscuous-bridge, hairpin-veth"),
     "enableControllerAttachDetach": ((True,), "volumes are attached by the controller"),
     "enableDebuggingHandlers": ((True,), "logs and exec are always served"),
-    "memorySwap": (({}, {"swapBehavior": ""}, {"swapBehavior": "NoSwap"}), "pods do not use swap"),
     "podPidsLimit": ((-1,), "each pod has at most 4096 processes"),
     "runOnce": ((False,), "Runonce mode has been deprecated and should not be set"),
     "seccompDefault": ((False,), "set a seccompProfile in the pods"),
@@ -282,8 +291,6 @@ _REFUSED: Mapping[str, str] = {
     "evictionSoft": "pods are evicted at the thresholds of evictionHard alone",
     "evictionSoftGracePeriod": "pods are evicted at the thresholds of evictionHard alone",
     "evictionMinimumReclaim": "pods are evicted at the thresholds of evictionHard alone",
-    "reservedSystemCPUs": "containers do not have CPUs of their own; use systemReserved",
-    "reservedMemory": "memory is not bound to NUMA nodes; use systemReserved",
     "qosReserved": "use systemReserved",
     "defaultPodSysctls": "set them in the pods",
     "shutdownGracePeriod": "the node does not delay the shutdown of the machine",
@@ -305,7 +312,7 @@ _WITHOUT_EFFECT: Mapping[str, Object] = {
             "podLogsDir", "syncFrequency", "fileCheckFrequency", "httpCheckFrequency", "healthzBindAddress",
             "streamingConnectionIdleTimeout", "nodeStatusUpdateFrequency", "nodeStatusReportFrequency",
             "imageMinimumGCAge", "imageMaximumGCAge", "volumeStatsAggPeriod", "kubeletCgroups", "systemCgroups",
-            "cgroupRoot", "cpuManagerReconcilePeriod", "topologyManagerScope", "runtimeRequestTimeout", "resolvConf",
+            "cgroupRoot", "runtimeRequestTimeout", "resolvConf",
             "cpuCFSQuotaPeriod", "contentType", "evictionPressureTransitionPeriod", "containerLogMonitorInterval",
             "configMapAndSecretChangeDetectionStrategy", "showHiddenMetricsForVersion", "systemReservedCgroup",
             "kubeReservedCgroup", "volumePluginDir", "memoryReservationPolicy",
@@ -325,12 +332,10 @@ _WITHOUT_EFFECT: Mapping[str, Object] = {
         (
             "enableContentionProfiling", "singleProcessOOMKill", "cpuCFSQuota", "serializeImagePulls",
             "makeIPTablesUtilChains", "kernelMemcgNotification", "enableSystemLogHandler", "enableSystemLogQuery",
-            "enableProfilingHandler", "enableDebugFlagsHandler", "failCgroupV1", "failSwapOn",
+            "enableProfilingHandler", "enableDebugFlagsHandler", "failCgroupV1",
         ),
         FLAG,
     ),
-    "cpuManagerPolicyOptions": _TEXT_MAP,
-    "topologyManagerPolicyOptions": _TEXT_MAP,
     "enforceNodeAllocatable": TEXTS,
     "memoryThrottlingFactor": {"type": "number"},
     "logging": _ANY,
@@ -346,8 +351,8 @@ _OTHER_TYPES: Mapping[str, Object] = {
     **dict.fromkeys(("allowedUnsafeSysctls", "tlsCipherSuites", "preloadedImagesVerificationAllowlist"), TEXTS),
     **dict.fromkeys(("clusterDNS",), TEXTS),
     **dict.fromkeys(("staticPodURLHeader", "userNamespaces"), _ANY),
-    "memorySwap": structure(swapBehavior=TEXT),
-    **dict.fromkeys(("reservedMemory", "shutdownGracePeriodByPodPriority"), items(_ANY)),
+    **POLICY_TYPES,
+    "shutdownGracePeriodByPodPriority": items(_ANY),
     "tlsCurvePreferences": items(_INTEGER),
     "featureGates": {"type": "object", "additionalProperties": FLAG},
     "registerWithTaints": items(_TAINT),

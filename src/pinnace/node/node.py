@@ -98,20 +98,11 @@ async def run_node(
     directory = settings.agent.directory
     make_private(directory)
     lock = _lock(directory)
+    resources = settings.agent.open_resources()
     images = Images(
         directory / "images", client.clock, is_offline=settings.is_offline, has_host=settings.has_host_image
     )
-    embedded = EmbeddedSettings(
-        directory=directory / "runtime",
-        pod_network=settings.pod_network,
-        ipv6_pod_network=settings.ipv6_pod_network,
-        routes=(*settings.cluster_networks, *settings.service_networks),
-        has_egress=settings.has_egress,
-        uses_nftables=settings.uses_nftables,
-        ends_with_agent=settings.is_temporary,
-        **_log_limits(settings),
-        idle_seconds=_TEMPORARY_SECONDS if settings.is_temporary else _IDLE_SECONDS,
-    )
+    embedded = _runtime_settings(settings, pins_containers=resources.policies.pins_containers)
     runtime = await EmbeddedRuntime.open(embedded, images, client.clock)
     supervisor = Supervisor(client.clock)
     manager = Manager(client, name="kubelet", supervise=supervisor.keep)
@@ -120,7 +111,7 @@ async def run_node(
     pages = WebPages(metered, client.clock, settings.agent.name, directory, storage)
     pages.metrics["/metrics"] = KubeletMetrics(manager.metrics, metered, settings.agent.name).text
     connection = AgentConnection(metered, client.clock, pages)
-    own = replace(settings.agent, pod_cidrs=settings.pod_networks)
+    own = replace(settings.agent, pod_cidrs=settings.pod_networks, resources=resources)
     if listen is not None:
         own = replace(own, port=await listen(connection, runtime))
     agent = NodeAgent(own, manager, metered, images, storage, supervisor)
@@ -148,6 +139,21 @@ async def run_node(
             await egress.close()
         await (runtime.end() if settings.stops_pods else runtime.close())
         os.close(lock)
+
+
+def _runtime_settings(settings: NodeSettings, *, pins_containers: bool) -> EmbeddedSettings:
+    return EmbeddedSettings(
+        directory=settings.agent.directory / "runtime",
+        pod_network=settings.pod_network,
+        ipv6_pod_network=settings.ipv6_pod_network,
+        routes=(*settings.cluster_networks, *settings.service_networks),
+        has_egress=settings.has_egress,
+        uses_nftables=settings.uses_nftables,
+        ends_with_agent=settings.is_temporary,
+        pins_containers=pins_containers,
+        **_log_limits(settings),
+        idle_seconds=_TEMPORARY_SECONDS if settings.is_temporary else _IDLE_SECONDS,
+    )
 
 
 def _add_networks(manager: Manager, runtime: EmbeddedRuntime, settings: NodeSettings) -> None:

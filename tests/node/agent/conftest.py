@@ -8,7 +8,7 @@ import json
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from pinnace.node.image_service import ImageService
 from pinnace.node.images.images import Images
 from pinnace.node.machine.mapped_root import remove_tree
 from pinnace.node.pressure.signals import Signal
+from pinnace.node.resources.alignment.node_resources import ResourcePolicies
 from pinnace.node.runtime.embedded.runtime import EmbeddedRuntime, EmbeddedSettings
 from pinnace.node.runtime.in_memory import InMemoryImages, InMemoryRuntime
 from pinnace.node.runtime.runtime import Runtime
@@ -59,6 +60,8 @@ class NodeUnderTest(ABC):
     feature_gates = ""
     has_plugins = False
     """Whether the node has the sockets of plug-ins, in `plugins`."""
+    options: Mapping[str, Any] = {}
+    """Further fields of the agent's settings."""
 
     def __init__(self, cluster: RunningCluster, client: Client, directory: Path) -> None:
         self.cluster = cluster
@@ -94,6 +97,7 @@ class NodeUnderTest(ABC):
             signals=self.signals,
             feature_gates=self.feature_gates,
             plugins=self.plugins if self.has_plugins else None,
+            **self.options,
         )
         self.agent = agent = NodeAgent(agent_settings, manager, runtime, images)
         manager.add(agent.controller)
@@ -226,7 +230,8 @@ class RealNode(NodeUnderTest):
     async def open_runtime(self) -> tuple[Runtime, ImageService]:
         clock = SystemClock()
         self.images = Images(self.directory / "images", clock, is_offline=True)
-        settings = EmbeddedSettings(directory=self.directory / "runtime")
+        policies: ResourcePolicies = self.options.get("policies", ResourcePolicies())
+        settings = EmbeddedSettings(directory=self.directory / "runtime", pins_containers=policies.pins_containers)
         self.runtime = await EmbeddedRuntime.open(settings, self.images, clock)
         return self.runtime, self.images
 
@@ -272,11 +277,14 @@ def is_ready(pod: Object) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def running_node(directory: Path, *, feature_gates: str = "") -> AsyncIterator[RealNode]:
+async def running_node(
+    directory: Path, *, feature_gates: str = "", options: Mapping[str, Any] | None = None
+) -> AsyncIterator[RealNode]:
     """Run a cluster and its node with this state directory within a block."""
     async with running(Settings(feature_gates=feature_gates)) as cluster:
         made = RealNode(cluster, in_process_client(cluster.plane.local()), directory)
         made.feature_gates = feature_gates
+        made.options = options or {}
         await made.start_agent()
         try:
             yield made

@@ -22,7 +22,7 @@ from tests.node.images.image_files import BuiltImage, Entry, directory, entry, l
 from pinnace.model import errors
 from pinnace.model.node_connections import CommandStreams, PodAddress, TerminalSize
 from pinnace.model.objects import Object
-from pinnace.model.typed_objects import Node, Pod
+from pinnace.model.typed_objects import Pod
 from pinnace.node.agent.kubelet_api.connection import AgentConnection
 from pinnace.node.resources.admission import check_pod
 from pinnace.node.runtime.embedded.groups.cgroups import Cgroups, group_name
@@ -203,7 +203,7 @@ async def _sysctls_with_more(node: RealNode, place: Path) -> None:
         with pytest.raises(errors.Invalid):
             await node.create("of-node", "true", securityContext=result, **{of_node: True})
         static = {"metadata": {}, "spec": {"securityContext": result, of_node: True}}  # No API server has checked it.
-        rejection = check_pod(cast(Pod, static), [], cast(Node, {}), {}, is_static=True)
+        rejection = check_pod(cast(Pod, static), is_static=True)
         assert rejection is not None
         assert rejection.reason == "SysctlForbidden"
     for name in ("kernel.shm_rmid_forced+kernel.core_pattern", "kernel/../kernel/core_pattern"):

@@ -194,7 +194,7 @@ def node(
     expires. It may read and write no more than its pods need.
     """
     use_usual_umask()
-    _check_limits()
+    _check_start(server, token)
     if with_parent:
         die_with_parent()
     else:
@@ -222,6 +222,7 @@ def node(
         capacity=_capacity(configured),
         taints=configured.taints,
         reserved=configured.reserved,
+        policies=configured.policies,
         feature_gates=parse_feature_gates(feature_gates or configured.feature_gates, ""),
         plugins=(root_dir or place / "kubelet").absolute(),
         unsafe_sysctls=tuple(part for part in allowed_unsafe_sysctls.split(",") if part) or configured.unsafe_sysctls,
@@ -239,8 +240,6 @@ def node(
         stops_pods=stop_pods,
         is_temporary=temporary,
     )
-    if bool(server) != bool(token):
-        fail("--server and --token belong together: the address of the cluster and a bootstrap token of it")
     try:
         parse_thresholds(eviction_hard)
         bootstrap = None
@@ -414,7 +413,9 @@ async def _listen_for_pods(
     return _KUBELET_PORT
 
 
-def _check_limits() -> None:
+def _check_start(server: str, token: str) -> None:
+    if bool(server) != bool(token):
+        fail("--server and --token belong together: the address of the cluster and a bootstrap token of it")
     try:
         check_memory_limits()
     except OSError as error:

@@ -6,9 +6,9 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from pinnace.kinds.services.service_range import dns_address_of
-from pinnace.model import quantity
 from pinnace.model.objects import Key, key_of
 from pinnace.model.typed_objects import Node, Pod, Service
 from pinnace.node.agent.metrics.pod_metrics import PodMetrics
@@ -29,6 +29,7 @@ from pinnace.node.plugins.plugins import NodePlugins
 from pinnace.node.pressure.eviction import Eviction, EvictionContext
 from pinnace.node.pressure.signals import MachineSignals, parse_thresholds
 from pinnace.node.pressure.storage_meter import StorageMeter
+from pinnace.node.resources.alignment.node_resources import NodeResources
 from pinnace.node.resources.huge_pages import allocatable_of
 from pinnace.node.runtime.runtime import Runtime
 from pinnace.process.backoff import Backoff
@@ -59,6 +60,8 @@ class NodeAgent:
         supervisor: Supervisor | None = None,
     ) -> None:
         """`supervisor` runs the parts of the agent, beside those that the caller adds."""
+        self.resources = settings.resources or settings.open_resources()
+        settings = replace(settings, resources=self.resources)
         self._runtime = runtime
         self._images = images
         client = manager.client
@@ -88,7 +91,8 @@ class NodeAgent:
         context = self._make_context(settings.name, manager, nodes)
         self.pod_metrics = PodMetrics(manager.metrics, client.clock)
         pulls = Pulls(images, client.clock, self.pod_metrics.note_pull)
-        self._workers = PodWorkers(_node_of(settings), runtime, pulls, client, manager.recorder, context)
+        node = _node_of(settings, self.resources)
+        self._workers = PodWorkers(node, runtime, pulls, client, manager.recorder, context)
         self._mirrors = MirrorPods(client, context.node)
         self._statics: StaticPods | None = None
         if settings.manifests is not None:
@@ -108,6 +112,7 @@ class NodeAgent:
             enqueue=self._enqueue,
             services=lambda: list(services.list()),
             current=self._current,
+            uids=self._uids,
             node=lambda: nodes.cache.get(own),
             pressures=lambda: self.eviction.reported,
             features=lambda: self._registration.features,
@@ -154,6 +159,12 @@ class NodeAgent:
             if pod["metadata"]["uid"] in uids:
                 self.controller.enqueue(key_of(pod), "devices")
 
+    def _uids(self) -> set[str]:
+        known = [pod for key in self._pods if (pod := self._pods.get(key)) is not None]
+        active = [pod for pod in known if (pod.get("status") or {}).get("phase") not in FINAL]
+        uids = {annotation(pod, MIRROR) or pod["metadata"]["uid"] for pod in active}
+        return uids | {pod["metadata"]["uid"] for pod in self.pods() if is_static(pod)}
+
     def _count_failures(self) -> list[Sample]:
         return [((("part", name),), float(count)) for name, count in sorted(self.supervisor.failures.items())]
 
@@ -166,6 +177,8 @@ class NodeAgent:
         self.supervisor.add("node-lease", self._registration.keep_lease)
         if self._statics is not None:
             self.supervisor.add("static-pods", self._statics.run)
+        if self.resources.policies.pins_containers:
+            self.supervisor.add("cpu-manager", self._workers.pinning.run)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -238,7 +251,7 @@ class NodeAgent:
                 self.controller.enqueue(Key(config.namespace, config.name), "runtime")
 
 
-def _node_of(settings: AgentSettings) -> AgentNode:
+def _node_of(settings: AgentSettings, resources: NodeResources) -> AgentNode:
     return AgentNode(
         name=settings.name,
         host_ips=settings.addresses,
@@ -247,5 +260,5 @@ def _node_of(settings: AgentSettings) -> AgentNode:
         dns_address=dns_address_of(settings.service_network),
         unsafe_sysctls=settings.unsafe_sysctls,
         kubelet_directory=str(settings.plugins or ""),
-        memory_bytes=quantity.parse(settings.capacity.get("memory", "0")).value,
+        resources=resources,
     )

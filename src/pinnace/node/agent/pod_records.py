@@ -16,6 +16,7 @@ from pinnace.node.agent.volumes.trust_bundles import TrustBundles
 from pinnace.node.agent.volumes.volumes import PodVolumes
 from pinnace.node.plugins.devices import DeviceManager
 from pinnace.node.resources.admission import PodFailure
+from pinnace.node.resources.alignment.node_resources import NodeResources
 from pinnace.node.resources.resize import PodAllocation
 
 FIRST_SECONDS = 10.0
@@ -62,7 +63,7 @@ class AgentNode:
     """The directory with one directory for each pod, named by its uid."""
     allocatable: Mapping[str, str]
     dns_address: str
-    memory_bytes: int = 0
+    resources: NodeResources
     unsafe_sysctls: Sequence[str] = ()
     """Sysctls that pods may set beside the safe ones."""
     kubelet_directory: str = ""
@@ -108,6 +109,8 @@ class PodRecord:
     refreshed_for: tuple[object, object] = (None, None)
     """The labels and annotations that the files of downward API volumes show."""
     is_admitted: bool = False
+    has_resources: bool = False
+    """Whether this agent has allocated what the pod needs: one that an earlier agent admitted is asked for again."""
     is_rejected: bool = False
     is_terminated: bool = False
     """Whether the pod was deleted and all its containers have been stopped."""
@@ -149,6 +152,8 @@ class WorkerContext:
     services: Callable[[], list[Service]]
     current: Callable[[Key], Pod | None]
     """Returns a pod as it is now, while a call of `sync` for an older version goes on."""
+    uids: Callable[[], set[str]]
+    """Returns the pods that may run here, also static ones whose manifests are not read yet."""
     node: Callable[[], Node | None]
     """Returns the Node object, with its labels and taints."""
     pressures: Callable[[], Sequence[str]]

@@ -6,9 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pinnace.kinds.feature_gates.gates import FeatureGates, InvalidFeatureGates
 from pinnace.kinds.services.service_range import SERVICE_RANGE
+from pinnace.model import quantity
 from pinnace.node.agent.status.registration import NodeIdentity, capacity_of_machine
-from pinnace.node.pressure.signals import DEFAULT_THRESHOLDS, Signals
+from pinnace.node.agent.status.served_minor import NEWEST_MINOR
+from pinnace.node.pressure.signals import DEFAULT_THRESHOLDS, MEMORY, Signals, parse_thresholds
+from pinnace.node.resources.alignment.node_resources import MachineAmounts, NodeResources, ResourcePolicies
+
+_OLDEST_MINOR = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,18 @@ class AgentSettings:
     """Kubelet's directory, in which plug-ins find the sockets of the node; None for a node without plug-ins."""
     signals: Signals | None = None
     """The signals of the node that eviction watches; this machine's if None."""
+    policies: ResourcePolicies = field(default_factory=ResourcePolicies)
+    """How the node shares out CPUs, memory and swap."""
+    resources: NodeResources | None = None
+    """The result of `open_resources`; None leaves it to the agent."""
+
+    def open_resources(self) -> NodeResources:
+        """Check the policies against the machine. Raise ValueError or RuntimeFailure with kubelet's message."""
+        total = quantity.parse(self.capacity.get("memory", "0")).value
+        thresholds = parse_thresholds(self.eviction_hard)
+        evicting = [threshold.quantity_of(total) for threshold in thresholds if threshold.signal == MEMORY]
+        amounts = MachineAmounts(capacity=self.capacity, reserved=self.reserved, eviction_bytes=sum(evicting))
+        return NodeResources(self.policies, amounts, self.directory, _gates_of(self.feature_gates))
 
     @property
     def addresses(self) -> list[str]:
@@ -61,9 +79,20 @@ class AgentSettings:
             taints=self.taints,
             reserved=self.reserved,
             feature_gates=self.feature_gates,
+            swap_bytes=self.resources.swap.capacity if self.resources is not None else 0,
         )
 
     @property
     def pods(self) -> Path:
         """The directory with one directory for each pod, named by its uid."""
         return self.directory / "agent" / "pods"
+
+
+def _gates_of(text: str) -> FeatureGates:
+    """Return the gates in the newest version that has all that are named: the node knows that of the server later."""
+    for minor in range(NEWEST_MINOR, _OLDEST_MINOR - 1, -1):
+        try:
+            return FeatureGates.parse(f"1.{minor}", text)
+        except InvalidFeatureGates:
+            continue
+    return FeatureGates(f"1.{NEWEST_MINOR}")

@@ -57,16 +57,9 @@ class PodFailure:
 
 
 def check_pod(
-    pod: Pod,
-    others: Sequence[Pod],
-    node: Node,
-    allocatable: Mapping[str, str],
-    *,
-    pressures: Sequence[str] = (),
-    is_static: bool = False,
-    unsafe_sysctls: Sequence[str] = (),
+    pod: Pod, *, pressures: Sequence[str] = (), is_static: bool = False, unsafe_sysctls: Sequence[str] = ()
 ) -> Rejection | None:
-    """Check a new pod against the pods that were admitted before it.
+    """Check a new pod for itself, before it gets resources.
 
     `pressures` are conditions of the node. `unsafe_sysctls` are allowed beside the safe ones; `net.*` allows many.
     """
@@ -81,8 +74,13 @@ def check_pod(
         return Rejection("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
     if rejection := _check_sysctls(spec, unsafe_sysctls):
         return rejection
-    if not is_static and (rejection := _check_pressure(spec, pressures)):
-        return rejection
+    return None if is_static else _check_pressure(spec, pressures)
+
+
+def check_predicates(
+    pod: Pod, others: Sequence[Pod], node: Node, allocatable: Mapping[str, str], *, is_static: bool = False
+) -> Rejection | None:
+    """Check a new pod against its node and the pods that were admitted before it."""
     return (
         check_resources(pod, others, allocatable)
         or _check_labels(pod, node)

@@ -69,6 +69,10 @@ class PodAllocation:
         """Return the pod with the resources that it has been given, in place of those that it asks for."""
         return _with_resources(pod, self.allocated) if self.allocated and self.wants_more(pod) else pod
 
+    def of_allocated(self, pod: Pod) -> Pod:
+        """Return the pod with the resources that the node has given it."""
+        return _with_resources(pod, self.allocated)
+
     def actual_of(self, pod: Pod) -> Pod:
         """Return the pod with the resources that the kernel gives it."""
         return _with_resources(pod, {**self.allocated, **self.actual})

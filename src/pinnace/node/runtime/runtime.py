@@ -137,6 +137,12 @@ class Resources:
     huge_pages: Mapping[str, int] = field(default_factory=dict)
     """Bytes by the size of the pages, as control groups name it, such as 2MB. Here 0 allows none."""
     oom_score_adjust: int = 0
+    cpus: str = ""
+    """The CPUs on which it runs, such as 0-1,4; empty for all."""
+    memory_nodes: str = ""
+    """The NUMA nodes from which it has its memory; empty for all."""
+    swap_bytes: int = 0
+    """The most swap that it has. Unlike for other limits, 0 is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +278,7 @@ class ContainerStats:
     memory_bytes: int | None = None
     working_set_bytes: int | None = None
     processes: int | None = None
+    swap_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,6 @@ from pinnace.node.image_service import Image, PullProgress
 from pinnace.node.images.pulls import Pulls, default_policy
 from pinnace.node.plugins.container_devices import NO_EDITS, DeviceEdits, devices_for
 from pinnace.node.plugins.devices import DeviceManager, DevicesUnavailable
-from pinnace.node.resources.amounts import container_resources
 from pinnace.node.runtime.runtime import ContainerState, ContainerStatus, Runtime, SandboxStatus
 from pinnace.process.clock import AlarmClock
 from pinnace.reconcile.events import EventRecorder
@@ -99,13 +98,14 @@ class ContainerStarter:
             annotations=devices.annotations,
             cdi_devices=devices.cdi_devices,
             target=await self._target(sandbox, container),
-            resources=container_resources(pod, container, self._node.memory_bytes),
+            resources=self._node.resources.limits_of(pod, container),
             seccomp_profiles=str(self._node.seccomp_profiles),
         )
         config = container_of(pod, container, image, inputs)
         for old in await self._runtime.containers(sandbox.id):
             if old.config.name == name and old.config.attempt < attempt - 1:
                 await self._runtime.remove_container(old.id)
+        self._node.resources.note_start(pod, container)
         made = await self._runtime.create_container(sandbox.id, config)
         record.allocation.actual[name] = container.get("resources") or {}
         self._recorder.record(pod, "Normal", "Created", f"Container created: {name}")

@@ -13,6 +13,7 @@ from pinnace.model.typed_objects import (
 )
 from pinnace.node.agent.settings import AgentSettings
 from pinnace.node.pressure.signals import parse_thresholds
+from pinnace.node.resources.alignment.policy_fields import configuration_of
 from pinnace.node.runtime.runtime import ContainerState, Runtime, SandboxStatus
 
 
@@ -63,6 +64,7 @@ class NodeDocuments:
             "allowedUnsafeSysctls": list(settings.unsafe_sysctls),
             "registerWithTaints": [dict(taint) for taint in settings.taints],
             "systemReserved": dict(settings.reserved),
+            **configuration_of(settings.policies),
             "enableSystemLogHandler": False,
             "enableSystemLogQuery": False,
             "kind": "KubeletConfiguration",

@@ -147,7 +147,10 @@ class WebPages:
             if container.state is ContainerState.RUNNING
         ]
         config = sandbox.config
+        swaps = [container["swap"] for container in containers if "swap" in container]
+        used, free = (sum(swap[name] for swap in swaps) for name in ("swapUsageBytes", "swapAvailableBytes"))
         return {
+            **({"swap": _swap(now, used, used + free)} if swaps else {}),
             "podRef": {"name": config.name, "namespace": config.namespace, "uid": config.uid},
             "startTime": _time(sandbox.created_at),
             "containers": containers,
@@ -162,7 +165,10 @@ class WebPages:
         memory: Object = {"time": now}
         if stats.memory_bytes is not None:
             memory |= {"usageBytes": stats.memory_bytes, "workingSetBytes": stats.working_set_bytes or 0}
-        return {"name": status.config.name, "startTime": _time(status.started_at), "cpu": cpu, "memory": memory}
+        found = {"name": status.config.name, "startTime": _time(status.started_at), "cpu": cpu, "memory": memory}
+        if stats.swap_bytes is not None:
+            found["swap"] = _swap(now, stats.swap_bytes, status.config.resources.swap_bytes)
+        return found
 
     def _rate(self, status: ContainerStatus, stats: ContainerStats) -> int:
         """The cores that a container uses, in billionths: since the last sample, or since its start."""
@@ -189,6 +195,7 @@ class WebPages:
                 "usageBytes": memory["MemTotal"] - memory["MemFree"],
                 "workingSetBytes": memory["MemTotal"] - memory["MemAvailable"],
             },
+            "swap": _swap(now, memory["SwapTotal"] - memory["SwapFree"], memory["SwapTotal"]),
             "fs": {
                 "time": now,
                 "availableBytes": disk.f_frsize * disk.f_bavail,
@@ -196,6 +203,10 @@ class WebPages:
                 "usedBytes": disk.f_frsize * (disk.f_blocks - disk.f_bfree),
             },
         }
+
+
+def _swap(now: str, used: int, most: int) -> Object:
+    return {"time": now, "swapAvailableBytes": max(0, most - used), "swapUsageBytes": used}
 
 
 def _busy_nanoseconds() -> int:

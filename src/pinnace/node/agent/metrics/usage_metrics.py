@@ -22,6 +22,10 @@ _HELP = {
     "container_last_seen": "When each container was last measured.",
     "machine_cpu_cores": "The CPUs of the machine.",
     "machine_memory_bytes": "The memory of the machine.",
+    "node_swap_usage_bytes": "The swap that the node uses.",
+    "pod_swap_usage_bytes": "The swap that each pod uses.",
+    "container_swap_usage_bytes": "The swap that each container uses.",
+    "container_swap_limit_bytes": "The most swap that each container may use.",
     "resource_scrape_error": "Whether the usage could not be read (1).",
     "scrape_error": "Whether the usage could not be read (1).",
 }
@@ -33,12 +37,18 @@ def render_resources(summary: Object) -> str:
     node = summary["node"]
     _add(families, "node_cpu_usage_seconds_total", (), node["cpu"]["usageCoreNanoSeconds"] / 1e9)
     _add(families, "node_memory_working_set_bytes", (), node["memory"]["workingSetBytes"])
+    _add_swap(families, "node", (), node)
     for pod in summary["pods"]:
         labels = _pod_labels(pod)
         _add_usage(families, "pod", labels, pod)
+        _add_swap(families, "pod", labels, pod)
         for container in pod["containers"]:
             own = (("container", container["name"]), *labels)
             _add_usage(families, "container", own, container)
+            _add_swap(families, "container", own, container)
+            if "swap" in container:
+                swap = container["swap"]
+                _add(families, "container_swap_limit_bytes", own, swap["swapUsageBytes"] + swap["swapAvailableBytes"])
             _add(families, "container_start_time_seconds", own, _seconds(container["startTime"]))
     _add(families, "resource_scrape_error", (), 0.0)
     _add(families, "scrape_error", (), 0.0)
@@ -70,6 +80,11 @@ def _add_usage(families: _Families, prefix: str, labels: Labels, stats: Object, 
         _add(families, f"{prefix}_cpu_usage_seconds_total", (*labels, *cpu), stats["cpu"]["usageCoreNanoSeconds"] / 1e9)
     if "workingSetBytes" in stats["memory"]:
         _add(families, f"{prefix}_memory_working_set_bytes", labels, stats["memory"]["workingSetBytes"])
+
+
+def _add_swap(families: _Families, prefix: str, labels: Labels, stats: Object) -> None:
+    if "swap" in stats:
+        _add(families, f"{prefix}_swap_usage_bytes", labels, stats["swap"]["swapUsageBytes"])
 
 
 def _add(families: _Families, name: str, labels: Labels, value: float) -> None:

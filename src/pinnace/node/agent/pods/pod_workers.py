@@ -15,7 +15,7 @@ from pinnace.client.client import Client
 from pinnace.client.transport import ConnectionLost
 from pinnace.model import errors, quantity
 from pinnace.model.objects import Key
-from pinnace.model.typed_objects import Container, Pod
+from pinnace.model.typed_objects import Container, Node, Pod
 from pinnace.node.agent.api_objects import ApiObjects
 from pinnace.node.agent.containers.container_configs import sandbox_of
 from pinnace.node.agent.containers.container_starts import ContainerStarter, probe_target
@@ -48,11 +48,12 @@ from pinnace.node.resources.admission import (
     check_apparmor,
     check_features,
     check_pod,
+    check_predicates,
     check_selinux,
     has_selinux,
     loaded_apparmor_profiles,
 )
-from pinnace.node.resources.amounts import pod_resources
+from pinnace.node.resources.alignment.pinning import Pinning
 from pinnace.node.resources.resize import WHOLE_POD, PodAllocation
 from pinnace.node.runtime.runtime import ContainerState, ContainerStatus, MemoryDirectory, Runtime, SandboxStatus
 from pinnace.process.clock import AlarmClock
@@ -100,6 +101,9 @@ class PodWorkers:
         self._ends = PodEnds(runtime, client.clock, recorder, context.current)
         self._statuses = PodStatusWriter(node, runtime, client, context)
         self._resizer = Resizer(node, runtime, recorder)
+        self.pinning = Pinning(node.resources, runtime, client.clock)
+        self._admission = asyncio.Lock()
+        self._has_released_others = False
         self._records: dict[str, PodRecord] = {}
         self._ended: dict[Key, str] = {}
         """The uids of deleted pods that have their last status, and that a finalizer may keep."""
@@ -122,6 +126,7 @@ class PodWorkers:
         if (pod.get("status") or {}).get("phase") in FINAL:
             for sandbox in await self._statuses.sandboxes(record):
                 await self._runtime.stop_sandbox(sandbox.id)
+            await self._release(uid)
             await self._remove_data(uid)
             return 0.0
         record.waiting.clear()
@@ -130,7 +135,7 @@ class PodWorkers:
             record.failure = PodFailure(
                 "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
             )
-        if not record.is_admitted and record.failure is None:
+        if not (record.is_admitted and record.has_resources) and record.failure is None:
             wait = await self._admit(pod, record)
             if wait:
                 await self._statuses.write(pod, record)
@@ -189,40 +194,27 @@ class PodWorkers:
         node = self._context.node()
         if node is None:
             return 0.0  # The agent registers the node first; until its object is seen, only resources could be checked.
-        others = [other for other in self.active_pods() if other["metadata"]["uid"] != pod["metadata"]["uid"]]
-        allocatable = {**((node.get("status") or {}).get("allocatable") or {}), **self._node.allocatable}
-        has_devices = has_extended_resources(pod)
-        if has_devices:
-            allocatable |= self._context.devices.allocatable_for_admission()
-        rejection = (
-            check_features(pod, self._context.features())
-            or check_pod(
-                pod,
-                others,
-                node,
-                allocatable,
-                pressures=self._context.pressures(),
-                is_static=is_static(pod),
-                unsafe_sysctls=self._node.unsafe_sysctls,
-            )
-            or check_apparmor(pod, loaded_apparmor_profiles())
-            or check_selinux(pod, is_enabled=has_selinux())
-        )
-        if rejection is None:
-            record.is_admitted = True  # Before the file is written: the next pod must see this one.
-            try:
-                if has_devices:
+        was_admitted = record.is_admitted
+        try:
+            async with self._admission:
+                rejection = await self._check_and_allocate(pod, record, node)
+                record.is_admitted = record.has_resources = rejection is None  # The next pod must see this one.
+            if rejection is None and not was_admitted:
+                if has_extended_resources(pod):
                     await self._context.devices.allocate(pod)
                 await asyncio.to_thread(record.allocation.admit, pod)
-            except DevicesUnavailable as error:
-                record.is_admitted = False
-                text = f"Allocate failed due to {error}, which is unexpected"
-                return self._reject(pod, record, Rejection("UnexpectedAdmissionError", text))
-            except OSError as error:  # A full disk: an end of the pod would only bring the next one here.
-                record.is_admitted = False
-                text = f"error making pod data directories: {error}"
-                self._recorder.record(pod, "Warning", "FailedToMakePodDataDirectories", text)
-                return _RETRY_SECONDS
+        except DevicesUnavailable as error:
+            record.is_admitted = record.has_resources = False
+            await self._release(pod["metadata"]["uid"])
+            text = f"Allocate failed due to {error}, which is unexpected"
+            rejection = Rejection("UnexpectedAdmissionError", text)
+        except OSError as error:  # A full disk: an end of the pod would only bring the next one here.
+            record.is_admitted, record.has_resources = was_admitted, False
+            text = f"error making pod data directories: {error}"
+            self._recorder.record(pod, "Warning", "FailedToMakePodDataDirectories", text)
+            return _RETRY_SECONDS
+        if rejection is None:
+            await self.pinning.apply()
             return 0.0
         return self._reject(pod, record, rejection)
 
@@ -231,6 +223,36 @@ class PodWorkers:
         self._recorder.record(pod, "Warning", why.reason, why.message)
         record.failure, record.is_rejected = PodFailure(why.reason, message, grace_seconds=0.0), True
         return 0.0
+
+    async def _check_and_allocate(self, pod: Pod, record: PodRecord, node: Node) -> Rejection | None:
+        """Check a pod and give it its resources. One that was admitted before has them, if nothing was lost."""
+        resources, uid = self._node.resources, pod["metadata"]["uid"]
+        if not self._has_released_others:
+            resources.release_others(self._context.uids())
+            self._has_released_others = True
+        if record.is_admitted:
+            return await resources.admit(record.allocation.of_pod(pod))
+        others = [other for other in self.active_pods() if other["metadata"]["uid"] != uid]
+        allocatable = {**((node.get("status") or {}).get("allocatable") or {}), **self._node.allocatable}
+        if has_extended_resources(pod):
+            allocatable |= self._context.devices.allocatable_for_admission()
+        pressures, unsafe = self._context.pressures(), self._node.unsafe_sysctls
+        rejection = (
+            check_features(pod, self._context.features())
+            or check_pod(pod, pressures=pressures, is_static=is_static(pod), unsafe_sysctls=unsafe)
+            or await resources.admit(pod)
+            or check_predicates(pod, others, node, allocatable, is_static=is_static(pod))
+            or check_apparmor(pod, loaded_apparmor_profiles())
+            or check_selinux(pod, is_enabled=has_selinux())
+        )
+        if rejection is not None:
+            resources.release(uid)
+        return rejection
+
+    async def _release(self, uid: str) -> None:
+        """Free the resources of a pod that runs no more."""
+        self._node.resources.release(uid)
+        await self.pinning.apply()
 
     async def _advance(self, pod: Pod, record: PodRecord) -> float:
         try:
@@ -276,7 +298,7 @@ class PodWorkers:
                 node=self._node.name,
                 attempt=len(existing),
                 log_directory=str(self._node.directory_of(pod) / "logs"),
-                resources=pod_resources(pod),
+                resources=self._node.resources.limits_of_pod(pod),
                 has_devices=has_extended_resources(pod) and self._context.devices.has_devices(pod["metadata"]["uid"]),
             )
         except ConfigRefused as error:
@@ -492,6 +514,7 @@ class PodWorkers:
         if grace is None:
             grace = float(pod["spec"].get("terminationGracePeriodSeconds", 30))
         await self._stop(pod, record, grace)
+        await self._release(pod["metadata"]["uid"])
         await self._statuses.write(pod, record)
 
     async def _end(self, pod: Pod, record: PodRecord) -> None:
@@ -546,6 +569,7 @@ class PodWorkers:
         self._objects.forget(uid)
         self._certificates.forget(uid)
         self._pulls.forget(uid)
+        await self._release(uid)
         await self._remove_files(uid)
 
     async def _remove_files(self, uid: str) -> None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pinnace.model.typed_objects import Container, Pod
 from pinnace.node.agent.pod_records import AgentNode, PodRecord
 from pinnace.node.errors import RuntimeFailure
-from pinnace.node.resources.amounts import container_resources, pod_resources
 from pinnace.node.resources.resize import INFEASIBLE, WHOLE_POD, check_resize, is_same, needs_restart
 from pinnace.node.runtime.runtime import ContainerState, ContainerStatus, Resources, Runtime, SandboxStatus
 from pinnace.reconcile.events import EventRecorder
@@ -28,7 +27,10 @@ class Resizer:
             return
         uid = pod["metadata"]["uid"]
         others = [other for other in active if other["metadata"]["uid"] != uid]
-        rejection = check_resize(pod, others, self._node.allocatable)
+        resources = self._node.resources
+        rejection = resources.check_resize(pod, allocation.of_allocated(pod)) or check_resize(
+            pod, others, self._node.allocatable
+        )
         if rejection is None:
             allocation.admit(pod)
             self._recorder.record(pod, "Normal", "ResizeStarted", "Pod resize started")
@@ -43,7 +45,7 @@ class Resizer:
         if not allocation.is_in_progress:
             return
         allocation.error = ""
-        after = pod_resources(pod)
+        after = self._node.resources.limits_of_pod(pod)
         try:
             # The pod's own limits grow before those of its containers, and shrink after them.
             await self._runtime.update_sandbox(sandbox.id, _without_limits(after))
@@ -77,7 +79,7 @@ class Resizer:
             grace = float(pod["spec"].get("terminationGracePeriodSeconds", 30))
             await self._runtime.stop_container(running.id, grace)
         else:
-            limits = container_resources(pod, container, self._node.memory_bytes)
+            limits = self._node.resources.limits_of(pod, container)
             await self._check_memory(running, limits)
             await self._runtime.update_resources(running.id, limits)
         allocation.actual[name] = wanted

@@ -27,6 +27,7 @@ from pinnace.model.typed_objects import (
     NodeCondition,
     NodeRuntimeHandlerFeatures,
     NodeStatus,
+    NodeSystemInfo,
     Taint,
 )
 from pinnace.node.agent.status.node_conditions import have_changed, node_conditions
@@ -42,6 +43,8 @@ RENEW_SECONDS = 10.0
 MAX_PODS = 110
 _REPORT_SECONDS = 300.0
 """A status without a change is written this often all the same, as kubelet does: its heartbeats show in the Node."""
+_FIRST_WITH_SWAP = 33
+"""The minor version of Kubernetes that has `nodeInfo.swap`."""
 _SOON_SECONDS = 1.0
 """How soon the conditions are written again after another client has changed them."""
 _FAILURES = (errors.ApiError, ConnectionLost, NoCredentials, TimeoutError, InvalidFeatureGates)
@@ -79,6 +82,8 @@ class NodeIdentity:
     """The port of the node's web server, 0 for none."""
     feature_gates: str = ""
     """The gates that differ from the defaults of the server's minor version."""
+    swap_bytes: int = 0
+    """The swap of the machine."""
 
 
 class Registration:
@@ -270,9 +275,16 @@ class Registration:
                 "operatingSystem": "linux",
                 "osImage": _os_image(),
                 "systemUUID": "",
+                **self._swap(),
             },
             **_abilities(self._runtime_status(), self._gates),
         }
+
+    def _swap(self) -> NodeSystemInfo:
+        has_field = int(self._gates.minor.partition(".")[2]) >= _FIRST_WITH_SWAP
+        if not self._node.swap_bytes or not has_field:
+            return cast(NodeSystemInfo, {})
+        return cast(NodeSystemInfo, {"swap": {"capacity": self._node.swap_bytes}})
 
 
 def _abilities(runtime: RuntimeStatus | None, gates: FeatureGates) -> NodeStatus:

@@ -86,8 +86,16 @@ class EmbeddedSettings:
     log_max_files: int = 5
     idle_seconds: float = 10.0
     """How long the node's namespaces wait for another agent when no pod is left."""
+    pins_containers: bool = False
+    """Whether containers run on certain CPUs, or with memory of certain NUMA nodes."""
     ends_with_agent: bool = False
     """Whether the pods end too when no agent comes back within that time: no later agent will know the directory."""
+
+
+_NO_CPUSET = (
+    "system validation failed - Following Cgroup subsystem not mounted: [cpuset]; the static CPU and memory manager "
+    "policies need one that this user can write"
+)
 
 
 class EmbeddedRuntime:
@@ -104,7 +112,7 @@ class EmbeddedRuntime:
         self._feed = EventFeed()
         self._ports = HostPorts(self, addresses.without_length(addresses.node), uses_nftables=settings.uses_nftables)
         self._channels = SandboxChannels(state, self._feed.publish)
-        self._cgroups = Cgroups(settings.directory)
+        self._cgroups = Cgroups(settings.directory, pins_containers=settings.pins_containers)
         self._launches = PendingLaunches()
         self._follower: AddressFollower = NoFollower()
         self._removals = Removals(settings.directory / "removed")
@@ -132,6 +140,8 @@ class EmbeddedRuntime:
         settings.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         addresses = PodAddresses(settings.pod_network, settings.ipv6_pod_network)
         runtime = cls(settings, images, clock, addresses=addresses, state=State(settings.directory))
+        if settings.pins_containers and not runtime._cgroups.can_pin:
+            raise RuntimeFailure(_NO_CPUSET)
         await runtime._node.open()
         await asyncio.to_thread(runtime._cgroups.remove_leftovers, set(runtime._sandboxes), SOCKET)
         for record in runtime._sandboxes.values():

@@ -23,8 +23,10 @@ _V2 = ("cpu", "memory", "pids")
 _V2_OPTIONAL = ("hugetlb",)
 _V1_UNLIMITED = {"memory.limit_in_bytes": "-1", "cpu.cfs_quota_us": "-1"}
 _V2_UNLIMITED = {"memory.max": "max", "cpu.max": "max"}
-_NO_SWAP = {"memory.swap.max": "0"}
-"""Kubelet's default, NoSwap: what a container may not have in memory ends it."""
+_SWAP = "memory.swap.max"
+_CPUSET = "cpuset"
+"""The controller of the CPUs and NUMA nodes of a group. It is used by a node that pins containers alone."""
+_PLACES = ("cpuset.cpus", "cpuset.mems")
 _REMOVE_TRIES = 50
 _PREFIX = "pinnace-"
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -39,13 +41,22 @@ def group_name(directory: Path) -> str:
 class Cgroups:
     """The groups of one node."""
 
-    def __init__(self, directory: Path, *, mountinfo: Path = _MOUNTS, own: Path = Path("/proc/self/cgroup")) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        pins_containers: bool = False,
+        mountinfo: Path = _MOUNTS,
+        own: Path = Path("/proc/self/cgroup"),
+    ) -> None:
         """`directory` is the state directory of the node, which makes the name of its group unique."""
         self.name = group_name(directory)
         self._directory = directory
         self._v1: dict[str, Path] = {}
         self._v2: Path | None = None
         self._v2_controllers: Sequence[str] = _V2
+        self._v1_wanted = {*_V1, *([_CPUSET] if pins_containers else [])}
+        self._v2_optional = (*_V2_OPTIONAL, *([_CPUSET] if pins_containers else []))
         self._find(mountinfo.read_text(), own.read_text())
 
     def missing(self, *, bounds_processes: bool) -> Sequence[str]:
@@ -55,6 +66,11 @@ class Cgroups:
         if not absent:
             return ()
         return [f"limits of {', '.join(absent)} are not enforced: this user cannot write the control group"]
+
+    @property
+    def can_pin(self) -> bool:
+        """Whether groups have CPUs and NUMA nodes of their own. Only a node that pins containers looks for it."""
+        return _CPUSET in self._v1 or (self._v2 is not None and _CPUSET in self._v2_controllers)
 
     @property
     def accounts(self) -> bool:
@@ -76,6 +92,8 @@ class Cgroups:
             path = root / pod / container
             self._make_root(root)
             path.mkdir(parents=True, exist_ok=True)
+            if name == _CPUSET:
+                _fill_places(root, path)
             if resources is not None:
                 _write_all(
                     path, {key: text for key, text in _v1_limits(resources).items() if key.startswith(name + ".")}
@@ -83,23 +101,39 @@ class Cgroups:
         if self._v2 is not None:
             self._create_v2(pod, container)
             if resources is not None:
-                self._write_v2(self._v2 / pod / container, _v2_limits(resources))
+                self._write_v2(self._v2 / pod / container, _v2_limits(resources), resources)
 
     def update(self, pod: str, container: str, resources: Resources) -> None:
         """Change the limits of a group; a limit of 0 is taken away. Raise OSError if the kernel refuses one."""
+        if _CPUSET in self._v1:
+            self._join_cpuset(pod, container)
         for name, root in self._v1.items():
             limits = {**_V1_UNLIMITED, **_v1_limits(resources)}
             _write_all(
                 root / pod / container, {key: text for key, text in limits.items() if key.startswith(name + ".")}
             )
         if self._v2 is not None:
-            self._write_v2(self._v2 / pod / container, {**_V2_UNLIMITED, **_v2_limits(resources)})
+            self._create_v2(pod, container)
+            self._write_v2(self._v2 / pod / container, {**_V2_UNLIMITED, **_v2_limits(resources)}, resources)
 
-    def _write_v2(self, path: Path, limits: Mapping[str, str]) -> None:
+    def _write_v2(self, path: Path, limits: Mapping[str, str], resources: Resources) -> None:
         known = {name: text for name, text in limits.items() if name.partition(".")[0] in self._v2_controllers}
         _write_all(path, known)
         with contextlib.suppress(FileNotFoundError):  # The kernel does not count swap.
-            _write_all(path, _NO_SWAP)
+            _write_all(path, {_SWAP: str(resources.swap_bytes)})
+
+    def _join_cpuset(self, pod: str, container: str) -> None:
+        """Make the group of a container that an agent started without CPUs of its own, and move it there."""
+        path = self._v1[_CPUSET] / pod / container
+        if path.is_dir():
+            return
+        self._make_root(self._v1[_CPUSET])
+        path.mkdir(parents=True)
+        _fill_places(self._v1[_CPUSET], path)
+        known = next(root for name, root in self._v1.items() if name != _CPUSET)
+        for process in (known / pod / container / "cgroup.procs").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                (path / "cgroup.procs").write_text(process)
 
     def directories(self, pod: str, container: str) -> dict[str, str]:
         """The group of a container by controller, for its own view of /sys/fs/cgroup; version 2 has the key ""."""
@@ -163,6 +197,7 @@ class Cgroups:
             memory_bytes=memory,
             working_set_bytes=max(0, memory - (cache or 0)) if memory is not None else None,
             processes=_number(path / "pids.current"),
+            swap_bytes=_number(path / "memory.swap.current"),
         )
 
     def _v1_stats(self, pod: str, container: str, now: int) -> ContainerStats:
@@ -186,14 +221,14 @@ class Cgroups:
             before, _, after = line.partition(" - ")
             point, kind, options = before.split()[4], after.split()[0], after.split()[-1].split(",")
             if kind == "cgroup":
-                for name in set(_V1) & set(options):
+                for name in self._v1_wanted & set(options):
                     place = next((path for names, path in places.items() if name in names.split(",")), "/")
                     root = _make(Path(point) / place.lstrip("/") / self.name)
                     if root is not None:
                         self._v1[name] = root
             elif kind == "cgroup2" and set(_V2) <= (controllers := _words(Path(point) / "cgroup.controllers")):
                 with contextlib.suppress(OSError):
-                    self._v2_controllers = [*_V2, *(name for name in _V2_OPTIONAL if name in controllers)]
+                    self._v2_controllers = [*_V2, *(name for name in self._v2_optional if name in controllers)]
                     (Path(point) / "cgroup.subtree_control").write_text(self._v2_switch)
                     self._v2 = _make(Path(point) / self.name)
         if self._v1:
@@ -249,7 +284,8 @@ def _v1_limits(wanted: Resources) -> Mapping[str, str]:
         limits["cpu.cfs_quota_us"] = str(wanted.cpu_quota)
     if wanted.pids:
         limits["pids.max"] = str(wanted.pids)
-    return limits | {f"hugetlb.{size}.limit_in_bytes": str(amount) for size, amount in wanted.huge_pages.items()}
+    pages = {f"hugetlb.{size}.limit_in_bytes": str(amount) for size, amount in wanted.huge_pages.items()}
+    return limits | pages | _places(wanted)
 
 
 def _v2_limits(wanted: Resources) -> Mapping[str, str]:
@@ -262,7 +298,21 @@ def _v2_limits(wanted: Resources) -> Mapping[str, str]:
         limits["cpu.max"] = f"{wanted.cpu_quota} {wanted.cpu_period}"
     if wanted.pids:
         limits["pids.max"] = str(wanted.pids)
-    return limits | {f"hugetlb.{size}.max": str(amount) for size, amount in wanted.huge_pages.items()}
+    pages = {f"hugetlb.{size}.max": str(amount) for size, amount in wanted.huge_pages.items()}
+    return limits | pages | _places(wanted)
+
+
+def _places(wanted: Resources) -> dict[str, str]:
+    places = zip(_PLACES, (wanted.cpus, wanted.memory_nodes), strict=True)
+    return {name: text for name, text in places if text}
+
+
+def _fill_places(root: Path, path: Path) -> None:
+    """Give the groups of version 1 from the node to `path` the CPUs and NUMA nodes of those above: they have none."""
+    for group in reversed([path, *(above for above in path.parents if above.is_relative_to(root))]):
+        for name in _PLACES:
+            if not (group / name).read_text().strip():
+                (group / name).write_text((group.parent / name).read_text())
 
 
 def _write_all(path: Path, limits: Mapping[str, str]) -> None:
