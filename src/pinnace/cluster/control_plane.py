@@ -241,7 +241,7 @@ def _build_pages(
         health=health.checks,
         aggregated=aggregation.api_services,
     )
-    pages.diagnostics = zpages.answer
+    pages.diagnostics = lambda request, path: zpages.answer(request.head.accept, request.raw_query, path)
     return pages
 
 

@@ -35,7 +35,7 @@ from pinnace.controllers.built_in import (
 from pinnace.kinds.feature_gates.gates import FeatureGates
 from pinnace.model import errors
 from pinnace.model.load_balancers import LoadBalancerProvider
-from pinnace.model.objects import AnyObject, Kind
+from pinnace.model.objects import AnyObject, Kind, Object
 from pinnace.model.users import MASTERS, User, service_account_groups, service_account_name
 from pinnace.node.agent.status.served_minor import served_minor
 from pinnace.process.clock import AlarmClock, Clock, SystemClock
@@ -58,6 +58,26 @@ def check_names(names: Collection[str]) -> None:
     unknown = sorted(set(names) - set(known))
     if unknown:
         raise UnknownController(f"no controller is named {', '.join(unknown)}; choose from: {', '.join(known)}")
+
+
+def manager_configuration(names: Collection[str], *, address: str, port: int, leads: bool) -> dict[str, Object]:
+    """Return the documents of /configz, with kube-controller-manager's names. `names` are all if empty."""
+    generic = {
+        "Port": port,
+        "Address": address,
+        "LeaderElection": {
+            "leaderElect": leads,
+            "resourceLock": "leases",
+            "resourceName": NAME,
+            "resourceNamespace": SYSTEM_NAMESPACE,
+        },
+        "Controllers": list(names) or ["*"],
+        "Debugging": {"EnableProfiling": True},
+    }
+    group = "kubecontrollermanager.config.k8s.io"
+    return {
+        group: {"kind": "KubeControllerManagerConfiguration", "apiVersion": f"{group}/v1alpha1", "Generic": generic}
+    }
 
 
 class AccountToken:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypedDict
 
@@ -26,7 +26,7 @@ from pinnace.node.agent.kubelet_api.connection import AgentConnection
 from pinnace.node.agent.kubelet_api.node_documents import NodeDocuments
 from pinnace.node.agent.kubelet_api.socket_connection import SOCKET
 from pinnace.node.agent.kubelet_api.socket_server import AgentSocket
-from pinnace.node.agent.kubelet_api.web_pages import WebPages
+from pinnace.node.agent.kubelet_api.web_pages import Diagnostics, WebPages
 from pinnace.node.agent.metrics.kubelet_metrics import KubeletMetrics, MeteredRuntime
 from pinnace.node.agent.settings import AgentSettings
 from pinnace.node.errors import RuntimeFailure
@@ -66,6 +66,8 @@ class NodeSettings:
     log_max_files: int | None = None
     stops_pods: bool = False
     """Whether the pods end with the agent, instead of waiting for the next one."""
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """The flags of the process, for /flagz."""
     is_temporary: bool = False
     """Whether the state directory is temporary: the pods end even if the agent is killed."""
 
@@ -89,11 +91,11 @@ Listen = Callable[[NodeConnection, EmbeddedRuntime], Awaitable[int]]
 
 @asynccontextmanager
 async def run_node(
-    client: Client, settings: NodeSettings, listen: Listen | None = None
+    client: Client, settings: NodeSettings, listen: Listen | None = None, diagnostics: Diagnostics | None = None
 ) -> AsyncIterator[EmbeddedRuntime]:
     """Run a node within a block. A part that fails is logged and restarted; the block goes on.
 
-    `listen` starts the node's web server and returns its port.
+    `listen` starts the node's web server and returns its port; `diagnostics` answers its pages about the process.
     """
     directory = settings.agent.directory
     make_private(directory)
@@ -120,6 +122,7 @@ async def run_node(
     documents = NodeDocuments(own, metered, agent.pods)
     pages.documents |= {"/pods": documents.pods, "/runningpods": documents.running_pods}
     pages.documents["/configz"] = documents.configuration
+    pages.diagnostics = diagnostics
     manager.add(agent.controller)
     _add_networks(manager, runtime, settings)
     socket = AgentSocket(directory / SOCKET, connection)

@@ -174,6 +174,57 @@ def default_configuration(name: str = DEFAULT_SCHEDULER) -> SchedulerConfigurati
     return SchedulerConfiguration((ProfileConfiguration(name),))
 
 
+def configuration_document(configuration: SchedulerConfiguration) -> Object:
+    """Return a configuration as a KubeSchedulerConfiguration, for /configz."""
+    extenders = [_extender_document(extender) for extender in configuration.extenders]
+    return {
+        "kind": KIND,
+        "apiVersion": API_VERSION,
+        "leaderElection": {"leaderElect": True, **configuration.leader_election},
+        "podInitialBackoffSeconds": int(configuration.initial_backoff),
+        "podMaxBackoffSeconds": int(configuration.maximum_backoff),
+        "profiles": [_profile_document(profile) for profile in configuration.profiles],
+        **({"extenders": extenders} if extenders else {}),
+    }
+
+
+def _profile_document(profile: ProfileConfiguration) -> Object:
+    enabled = [{"name": name, **({"weight": weight} if weight else {})} for name, weight in profile.plugins.items()]
+    plugins: Object = {"multiPoint": {"enabled": enabled}}
+    for moment, chosen in profile.moments.items():
+        plugins[moment] = {
+            "enabled": [{"name": name, "weight": weight} for name, weight in chosen.enabled.items()],
+            "disabled": [{"name": name} for name in sorted(chosen.disabled)],
+        }
+    return {
+        "schedulerName": profile.name,
+        "plugins": plugins,
+        "pluginConfig": [{"name": name, "args": dict(arguments)} for name, arguments in profile.arguments.items()],
+    }
+
+
+def _extender_document(extender: ExtenderSettings) -> Object:
+    verbs = {
+        "filterVerb": extender.filter_verb,
+        "preemptVerb": extender.preempt_verb,
+        "prioritizeVerb": extender.prioritize_verb,
+        "bindVerb": extender.bind_verb,
+    }
+    return {
+        "urlPrefix": extender.url_prefix,
+        **{name: verb for name, verb in verbs.items() if verb},
+        "weight": extender.weight,
+        "enableHTTPS": extender.uses_https,
+        "httpTimeout": f"{extender.timeout:g}s",
+        "nodeCacheCapable": extender.node_cache_capable,
+        "managedResources": [
+            {"name": name, "ignoredByScheduler": name in extender.ignored_resources}
+            for name in sorted(extender.managed_resources)
+        ],
+        "ignorable": extender.ignorable,
+    }
+
+
 def load(config: Object) -> SchedulerConfiguration:
     """Read a KubeSchedulerConfiguration. Raise InvalidConfiguration with all errors, in Kubernetes' words."""
     if config.get("apiVersion") != API_VERSION or config.get("kind") != KIND:

@@ -12,14 +12,15 @@ import typer
 
 from pinnace.auth.certificates.authority import CertificateError, CertificateFiles, ensure_certificates
 from pinnace.cli.failure import fail, fail_unauthorized
-from pinnace.cli.flags.shared import ClusterKubeconfig, Context
-from pinnace.cli.flags.values import LoadBalancers, find_load_balancers
+from pinnace.cli.flags.shared import ClusterKubeconfig, Context, SecurePort
+from pinnace.cli.flags.values import LoadBalancers, find_load_balancers, flag_values
 from pinnace.cli.flags.versions import FeatureGatesFlag
 from pinnace.client.credentials import NoCredentials
 from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
 from pinnace.client.transport import ConnectionLost
-from pinnace.cluster.controllers import UnknownController, check_names, controllers_at
-from pinnace.controllers.built_in import CONTROLLERS
+from pinnace.cluster.component_server import Component, ComponentServer
+from pinnace.cluster.controllers import UnknownController, check_names, controllers_at, manager_configuration
+from pinnace.controllers.built_in import CONTROLLERS, NAME
 from pinnace.kinds.feature_gates.gates import InvalidFeatureGates
 from pinnace.model import errors
 from pinnace.reconcile.manager import Manager
@@ -29,6 +30,7 @@ _NAMES = ", ".join(row.name for row in CONTROLLERS)
 
 
 def controllers(
+    command: typer.Context,
     kubeconfig: ClusterKubeconfig = None,
     context: Context = "",
     only: Annotated[
@@ -58,6 +60,8 @@ def controllers(
     ] = None,
     load_balancers: LoadBalancers = "",
     feature_gates: FeatureGatesFlag = "",
+    bind_address: Annotated[str, typer.Option(help="The address of the server on --secure-port.")] = "127.0.0.1",
+    secure_port: SecurePort = 0,
 ) -> None:
     """Run the built-in controllers against a cluster until Ctrl-C.
 
@@ -65,6 +69,7 @@ def controllers(
     Examples:
       pinnace up --no-controllers               a server without controllers
       pinnace controllers                       all of them, against the current context
+      pinnace controllers --secure-port 10257   with metrics, health, /configz, /flagz, /statusz, /debug/pprof/
       pinnace controllers --only job-controller,cronjob-controller --no-leader-elect
       pinnace controllers --only service-lb-controller --no-leader-elect --load-balancers cloud.py
     """
@@ -83,7 +88,10 @@ def controllers(
             load_balancers=provider,
             feature_gates=feature_gates,
         )
-        asyncio.run(_run(access, manager))
+        configuration = manager_configuration(names, address=bind_address, port=secure_port, leads=leader_elect)
+        component = Component(name=NAME, configuration=configuration, flags=flag_values(command))
+        server = ComponentServer(component, feature_gates, bind_address, secure_port)
+        asyncio.run(_run(access, manager, server))
     except errors.Unauthorized as rejected:
         fail_unauthorized(rejected)
     except (
@@ -94,12 +102,13 @@ def controllers(
         NoCredentials,
         ConnectionLost,
         errors.ApiError,
+        OSError,
     ) as error:
         fail(error)
 
 
-async def _run(access: Access, opened: AbstractAsyncContextManager[Manager]) -> None:
-    async with opened as manager:
+async def _run(access: Access, opened: AbstractAsyncContextManager[Manager], server: ComponentServer) -> None:
+    async with opened as manager, server.listening(manager):
         print(f"{len(manager.controllers)} controllers run against {access.server}; Ctrl-C stops them", flush=True)
         await run_until_signal(manager.run())
 

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from asyncio import sslproto
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -20,19 +21,23 @@ from pinnace.cli.data_directory import default_data_dir, use_usual_umask
 from pinnace.cli.failure import fail
 from pinnace.cli.flags.node import EgressFlag, HostImageFlag, NodeDirectory, OfflineFlag
 from pinnace.cli.flags.shared import Context
+from pinnace.cli.flags.values import flag_values
 from pinnace.cli.flags.versions import FeatureGatesFlag, parse_feature_gates
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
 from pinnace.client.credentials import NoCredentials
 from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
 from pinnace.client.transport import ConnectionLost
+from pinnace.kinds.feature_gates.gates import FeatureGates
 from pinnace.kinds.services.service_range import SERVICE_RANGE, split_families
 from pinnace.model import errors
 from pinnace.model.node_connections import NodeConnection
 from pinnace.network.pods.egress import EgressUnavailable
+from pinnace.node.agent.kubelet_api.web_pages import Diagnostics, WebPage
 from pinnace.node.agent.process.watch_dog import beat, die_with_parent, die_with_reader, notify_systemd, start_watched
 from pinnace.node.agent.settings import AgentSettings
 from pinnace.node.agent.status.registration import capacity_of_machine
+from pinnace.node.agent.status.served_minor import served_minor
 from pinnace.node.errors import RuntimeFailure
 from pinnace.node.identity.certificates import (
     CLIENT_FILE,
@@ -56,6 +61,7 @@ from pinnace.schema.configuration.errors import ConfigurationError
 from pinnace.server.http.memory_reserve import check_memory_limits
 
 _KUBELET_PORT = 10250
+_PATHS = ("/configz", "/metrics", "/metrics/cadvisor", "/metrics/probes", "/metrics/resource", "/pods", "/stats")
 Value = TypeVar("Value")
 _TLS_BUFFER_BYTES = 64 * 1024
 """Bytes that asyncio reserves for each TLS connection; its own 256 KB are 11 MB for the requests of many pods."""
@@ -239,6 +245,7 @@ def node(
         log_max_files=configured.log_max_files,
         stops_pods=stop_pods,
         is_temporary=temporary,
+        flags=flag_values(command),
     )
     try:
         parse_thresholds(eviction_hard)
@@ -325,7 +332,8 @@ async def _run(
         tasks.start(CertificateRenewal(client, settings.agent.name, pki / CLIENT_FILE).run())
         of_pods = partial(_listen_for_pods, stack, client, settings.agent, access.ca)
         listen = of_pods if web is None else partial(_listen, stack, client, settings.agent, web, access.ca)
-        runtime = await stack.enter_async_context(run_node(client, settings, listen))
+        pages = _ProcessPages(client, settings)
+        runtime = await stack.enter_async_context(run_node(client, settings, listen, pages.answer))
         print(f"node {settings.agent.name} runs pods of {access.server}; Ctrl-C stops it", flush=True)
         for sentence in (await runtime.status()).missing:
             print(f"note: {sentence}", flush=True)
@@ -346,6 +354,25 @@ async def _access(source: BootstrapToken | _Kubeconfig, node: str, pki: Path) ->
     if source.bootstrap is not None:
         return await bootstrap_node(source.bootstrap, source.path or pki.parent / "kubeconfig", node, pki)
     return await node_access(find_access(path=source.path, context=source.context), node, pki)
+
+
+class _ProcessPages:
+    """Answers /statusz, /flagz and /debug/pprof. The modules for it are loaded with the first request."""
+
+    def __init__(self, client: Client, settings: NodeSettings) -> None:
+        self._client = client
+        self._settings = settings
+        self._began = time.monotonic()
+        self._answer: Diagnostics | None = None
+
+    async def answer(self, accept: str, query: str, path: list[str]) -> WebPage | None:
+        if self._answer is None:
+            from pinnace.cluster.component_server import diagnostics_of_node  # noqa: PLC0415 - nodes rarely need it.
+
+            text = self._settings.agent.feature_gates
+            gates = FeatureGates.parse(f"1.{await served_minor(self._client)}", text)
+            self._answer = diagnostics_of_node(gates, self._settings.flags, _PATHS, self._began)
+        return await self._answer(accept, query, path)
 
 
 async def _listen(

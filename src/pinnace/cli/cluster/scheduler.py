@@ -12,19 +12,24 @@ import typer
 
 from pinnace.cli.explain.scheduler_profiles import read_configuration
 from pinnace.cli.failure import fail
-from pinnace.cli.flags.shared import ClusterKubeconfig, Context
+from pinnace.cli.flags.shared import ClusterKubeconfig, Context, SecurePort
+from pinnace.cli.flags.values import flag_values
+from pinnace.cli.flags.versions import FeatureGatesFlag
 from pinnace.cli.session import CommandError
 from pinnace.client.credentials import NoCredentials
 from pinnace.client.kubeconfig import Access, KubeconfigError, find_access
 from pinnace.client.transport import ConnectionLost
-from pinnace.cluster.scheduler import pod_resources_of, scheduler_at
+from pinnace.cluster.component_server import Component, ComponentServer
+from pinnace.cluster.scheduler import NAME, pod_resources_of, scheduler_at
+from pinnace.kinds.feature_gates.gates import InvalidFeatureGates
 from pinnace.model import errors
-from pinnace.scheduler.configuration import InvalidConfiguration, SchedulerConfiguration
+from pinnace.scheduler.configuration import InvalidConfiguration, SchedulerConfiguration, configuration_document
 from pinnace.sdk.operator.metrics_server import metrics_listening
 from pinnace.sdk.operator.process import run_until_signal
 
 
 def scheduler(
+    command: typer.Context,
     kubeconfig: ClusterKubeconfig = None,
     context: Context = "",
     config: Annotated[
@@ -50,6 +55,8 @@ def scheduler(
             max=65535,
         ),
     ] = 10259,
+    secure_port: SecurePort = 0,
+    feature_gates: FeatureGatesFlag = "",
 ) -> None:
     """Schedule the pods of a cluster until Ctrl-C.
 
@@ -57,13 +64,20 @@ def scheduler(
     Examples:
       pinnace scheduler                                   against the current context
       pinnace scheduler --config scheduler.yaml           with your own profiles, weights and extenders
+      pinnace scheduler --port -1 --secure-port 10259     with /configz, /flagz, /statusz and /debug/pprof/, too
       pinnace scheduler --kubeconfig prod.yaml --no-leader-elect --port -1
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         configuration = read_configuration(config)
         access = find_access(path=kubeconfig, context=context)
-        asyncio.run(_run(access, configuration, bind_address, port, leads=leader_elect))
+        component = Component(
+            name=NAME,
+            configuration={"componentconfig": configuration_document(configuration)},
+            flags=flag_values(command),
+        )
+        server = ComponentServer(component, feature_gates, bind_address, secure_port)
+        asyncio.run(_run(access, configuration, server, port, leads=leader_elect))
     except (
         CommandError,
         InvalidConfiguration,
@@ -71,19 +85,22 @@ def scheduler(
         NoCredentials,
         ConnectionLost,
         errors.ApiError,
+        InvalidFeatureGates,
         OSError,
     ) as error:
         fail(error)
 
 
-async def _run(access: Access, configuration: SchedulerConfiguration, address: str, port: int, *, leads: bool) -> None:
+async def _run(
+    access: Access, configuration: SchedulerConfiguration, server: ComponentServer, port: int, *, leads: bool
+) -> None:
     async with AsyncExitStack() as stack:
         manager = await stack.enter_async_context(scheduler_at(access, configuration, leads=leads))
+        pages = {"/metrics/resources": pod_resources_of(manager)}
         if port >= 0:
-            served = await stack.enter_async_context(
-                metrics_listening(manager, port, host=address, pages={"/metrics/resources": pod_resources_of(manager)})
-            )
-            print(f"metrics and health: http://{address}:{served}", flush=True)
+            served = await stack.enter_async_context(metrics_listening(manager, port, host=server.address, pages=pages))
+            print(f"metrics and health: http://{server.address}:{served}", flush=True)
+        await stack.enter_async_context(server.listening(manager, pages))
         names = ", ".join(profile.name for profile in configuration.profiles)
         print(f"{names} schedules the pods of {access.server}; Ctrl-C stops it", flush=True)
         await run_until_signal(manager.run())

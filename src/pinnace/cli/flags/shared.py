@@ -18,6 +18,16 @@ Kubeconfig = Annotated[
 ClusterKubeconfig = Annotated[
     Path | None, typer.Option("--kubeconfig", help="The kubeconfig of the cluster.", show_default="kubectl's")
 ]
+SecurePort = Annotated[
+    int,
+    typer.Option(
+        help="Serve metrics, health, /configz, /flagz, /statusz and /debug/pprof/ over HTTPS on this port, to callers "
+        "that the cluster authorizes; 0 is off.",
+        min=0,
+        max=65535,
+    ),
+]
+"""The port of the server of a component."""
 Context = Annotated[str, typer.Option("--context", help="The context to use.", show_default="the current one")]
 Namespace = Annotated[
     str, typer.Option("-n", "--namespace", help="The namespace to use.", show_default="the context's namespace")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs
 
 import orjson
@@ -18,7 +18,7 @@ from pinnace.model import errors
 from pinnace.model.objects import Object
 from pinnace.process.clock import to_rfc3339
 from pinnace.server.health.profiles import LONGEST_SECONDS, ProfileRuns, cpu_profile, task_stacks
-from pinnace.serving.messages import Request, Response
+from pinnace.serving.messages import Response
 from pinnace.serving.request.negotiation import JSON, YAML, clauses
 from pinnace.serving.request.yaml_output import as_yaml
 
@@ -59,29 +59,36 @@ class ZPages:
         flags: Mapping[str, str],
         has_statusz: bool,
         has_flagz: bool,
+        paths: Sequence[str] = ("/metrics", "/version"),
+        began: float | None = None,
     ) -> None:
+        """`paths` are the pages of the component beside its health.
+
+        `began` is the time of the monotonic clock at which the component started; None for now.
+        """
+        self._others = paths
         self._component = component
         self._version = version
         self._flags = dict(sorted(flags.items()))
         self._served = {"statusz": has_statusz, "flagz": has_flagz}
-        self._started = datetime.now(UTC)
-        self._begun = time.monotonic()
+        self._begun = time.monotonic() if began is None else began
+        self._started = datetime.now(UTC) - timedelta(seconds=time.monotonic() - self._begun)
 
-    async def answer(self, request: Request, segments: list[str]) -> Response | None:
-        """Return the page at a path; None if there is none."""
+    async def answer(self, accept: str, query: str, segments: list[str]) -> Response | None:
+        """Return the page at a path in a format that the caller accepts; None if there is none."""
         match segments:
             case ["statusz" | "flagz" as page] if self._served[page]:
-                return self._zpage(request, page)
+                return self._zpage(accept, page)
             case ["debug", "pprof"]:
                 return Response(302, (*_HTML, (b"Location", b"/debug/pprof/")), b'<a href="/debug/pprof/">Found</a>.\n')
             case ["debug", "pprof", name]:
-                return await self._profile(request, name)
+                return await self._profile(query, name)
             case _:
                 return None
 
-    def _zpage(self, request: Request, page: str) -> Response:
+    def _zpage(self, accept: str, page: str) -> Response:
         kind = page.capitalize()
-        for media_type, parameters in clauses(request.head.accept or "text/plain"):
+        for media_type, parameters in clauses(accept or "text/plain"):
             if media_type in ("text/plain", "text/*", "*/*") and "as" not in parameters:
                 return Response(200, _TEXT, self._text(page).encode())
             version = parameters.get("v")
@@ -115,7 +122,7 @@ class ZPages:
 
     def _paths(self) -> list[str]:
         served = [f"/{page}" for page, is_served in self._served.items() if is_served]
-        return sorted(["/healthz", "/livez", "/metrics", "/readyz", "/version", *served])
+        return sorted(["/healthz", "/livez", "/readyz", *self._others, *served])
 
     def _text(self, page: str) -> str:
         head = f"\n{self._component} {page}\n{_WARNING}\n"
@@ -134,8 +141,8 @@ class ZPages:
         }
         return head + "\n" + "".join(f"{name}: {value}\n" for name, value in rows.items())
 
-    async def _profile(self, request: Request, name: str) -> Response:
-        query = parse_qs(request.raw_query, max_num_fields=20)
+    async def _profile(self, raw_query: str, name: str) -> Response:
+        query = parse_qs(raw_query, max_num_fields=20)
         if not name:
             return Response(200, _HTML, _index().encode())
         if name == "goroutine":

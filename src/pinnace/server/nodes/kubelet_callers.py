@@ -22,7 +22,14 @@ REVIEW_SECONDS = 10.0
 _FINE_GRAINED = 33
 """The first minor in which KubeletFineGrainedAuthz is on by default."""
 _VERBS = {"POST": "create", "GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_SUBRESOURCES = {"/stats": "stats", "/metrics": "metrics", "/logs": "log", "/checkpoint": "checkpoint"}
+_SUBRESOURCES = {
+    "/stats": "stats",
+    "/metrics": "metrics",
+    "/logs": "log",
+    "/checkpoint": "checkpoint",
+    "/statusz": "statusz",
+    "/flagz": "configz",
+}
 """These paths have a subresource of nodes of their own instead of proxy."""
 _FINE_SUBRESOURCES = {
     "/pods": "pods",

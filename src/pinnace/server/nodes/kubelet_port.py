@@ -133,7 +133,8 @@ async def serve_health(connection: NodeConnection, port: int) -> AsyncIterator[N
 async def _page(connection: NodeConnection, request: Request) -> Response:
     # The path that was authorized, however it was written in the request.
     target = quote(request.path) + (f"?{request.raw_query}" if request.raw_query else "")
-    page = await connection.ask(request.method, target, (), b"")
+    accept = [(b"Accept", request.head.accept.encode("latin-1", "replace"))]
+    page = await connection.ask(request.method, target, accept, b"")
     body = b"".join([data async for data in page.chunks()])
     return Response(page.status, [pair for pair in page.headers if pair[0] != b"Content-Length"], body)
 

@@ -157,6 +157,16 @@ def test_the_other_pages_of_a_node(kubectl: Kubectl, node: str) -> None:
     assert body.startswith("checkpointing of default/one/two failed (rpc error: code = Unimplemented")
 
 
+@pytest.mark.parametrize("node", [OWN, JOINED])
+def test_the_pages_about_the_process_of_a_node(kubectl: Kubectl, node: str) -> None:
+    status, text = ask(kubectl, node, "/statusz")
+    assert (status, text.splitlines()[1]) == (200, "kubelet statusz")
+    assert "/configz" in text.splitlines()[-1]
+    assert f"\nname={node}\n" in ask(kubectl, node, "/flagz")[1]
+    assert "debug/pprof" in ask(kubectl, node, "/debug/pprof/")[1]
+    assert "node-agent" in ask(kubectl, node, "/debug/pprof/goroutine?debug=2")[1]
+
+
 def test_a_log_is_read_at_the_port_of_the_node(kubectl: Kubectl) -> None:
     path = f"/containerLogs/default/on-{JOINED}/on-{JOINED}"
     assert ask(kubectl, JOINED, path) == (200, "started\n")

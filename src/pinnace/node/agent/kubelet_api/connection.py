@@ -78,7 +78,8 @@ class AgentConnection:
     ) -> ProxyResponse:
         if self._pages is None or upgrade:
             raise errors.BadRequest("the node has no such page")
-        return await self._pages.page(method, target)
+        accept = b", ".join(value for name, value in headers if name.lower() == b"accept")
+        return await self._pages.page(method, target, accept.decode("latin-1"))
 
     async def _running(self, pod: PodAddress, container: str) -> ContainerStatus:
         for instance in reversed(await self._containers(pod, container)):

@@ -59,9 +59,11 @@ class SocketConnection:
     async def ask(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes, *, upgrade: bytes = b""
     ) -> ProxyResponse:
+        accept = b", ".join(value for name, value in headers if name.lower() == b"accept").decode("latin-1")
         request = {"op": "ask", "pod": asdict(PodAddress("", "", "")), "method": method, "target": target}
-        reply, page = await self._ask_for_bytes(request)
-        return WebPage(reply["page"], reply["content_type"], b"".join([data async for data in page]))
+        reply, page = await self._ask_for_bytes({**request, "accept": accept})
+        more = [(name.encode(), value.encode()) for name, value in reply["headers"]]
+        return WebPage(reply["page"], reply["content_type"], b"".join([data async for data in page]), more)
 
     @contextlib.contextmanager
     def _call(self, request: Message, fds: Sequence[int]) -> Iterator[OpenRequest]:

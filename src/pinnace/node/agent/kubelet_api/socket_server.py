@@ -151,9 +151,12 @@ class AgentSocket:
             await call.files[0].write(data)
 
     async def _ask(self, call: SocketCall) -> None:
-        page = await self._connection.ask(call.content["method"], call.content["target"], (), b"")
-        kinds = [value.decode() for name, value in page.headers if name.lower() == b"content-type"]
-        call.reply({"page": page.status, "content_type": next(iter(kinds), "")})
+        accept = [(b"Accept", call.content["accept"].encode("latin-1"))]
+        page = await self._connection.ask(call.content["method"], call.content["target"], accept, b"")
+        texts = [(name.decode(), value.decode()) for name, value in page.headers]
+        kinds = [value for name, value in texts if name == "Content-Type"]
+        more = [pair for pair in texts if pair[0] not in ("Content-Type", "Content-Length")]
+        call.reply({"page": page.status, "content_type": next(iter(kinds), ""), "headers": more})
         async for data in page.chunks():
             await call.files[0].write(data)
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeAlias
 from urllib.parse import parse_qs, unquote
 
 import orjson
@@ -24,6 +25,7 @@ from pinnace.process.exposition import HealthResults
 _PLAIN, _TEXT, _JSON = "text/plain; charset=utf-8", "text/plain; version=0.0.4", "application/json"
 _SYNC_LOOP = ("manager", "controller/node-agent")
 """The parts without which no pod is brought to its spec."""
+_OF_PROCESS = ("statusz", "flagz", "debug")
 _CHECKPOINT = re.compile("/checkpoint/([^/]+/[^/]+/[^/]+)")
 
 
@@ -34,16 +36,23 @@ class WebPage:
     status: int
     content_type: str
     body: bytes
+    more: Sequence[tuple[bytes, bytes]] = ()
+    """Further headers."""
 
     @property
     def headers(self) -> Sequence[tuple[bytes, bytes]]:
-        return [(b"Content-Type", self.content_type.encode()), (b"Content-Length", str(len(self.body)).encode())]
+        length = str(len(self.body)).encode()
+        return [(b"Content-Type", self.content_type.encode()), (b"Content-Length", length), *self.more]
 
     async def chunks(self) -> AsyncIterator[bytes]:
         yield self.body
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+Diagnostics: TypeAlias = Callable[[str, str, list[str]], Awaitable[WebPage | None]]
+"""Answers a page about the process: by the formats that the caller accepts, the query, and the parts of the path."""
 
 
 class WebPages:
@@ -65,14 +74,22 @@ class WebPages:
         """The pages in Prometheus' text format, by path. The owner adds those of other parts."""
         self.documents: dict[str, Callable[[], Awaitable[Object]]] = {}
         """Further pages in JSON, by path. The owner adds them."""
+        self.diagnostics: Diagnostics | None = None
+        """/statusz, /flagz and /debug/pprof. The owner sets it."""
         self.failing_parts: Callable[[], Mapping[str, str]] = dict
         """The parts of the agent that do not work, each with the reason. The owner sets it."""
         self._health = HealthResults()
         self.metrics["/metrics/slis"] = self._sli_metrics
 
-    async def page(self, method: str, target: str) -> WebPage:
+    async def page(self, method: str, target: str, accept: str = "") -> WebPage:
+        """Return the page at a path. `accept` is the header of the caller."""
         raw, _, query = target.partition("?")
         path = unquote(raw).rstrip("/")
+        segments = unquote(raw).lstrip("/").split("/")
+        if self.diagnostics is not None and segments[0] in _OF_PROCESS and method in ("GET", "HEAD"):
+            answer = await self.diagnostics(accept, query, segments)
+            if answer is not None:
+                return answer
         is_short = parse_qs(query).get("only_cpu_and_memory") == ["true"]
         if path == "/logs" or path.startswith("/logs/"):
             # Kubelet's answer with enableSystemLogHandler: false. The machine may be a developer's own.
