@@ -19,7 +19,7 @@ Interface = IPv4Interface | IPv6Interface
 Network = IPv4Network | IPv6Network
 
 _RTM_NEWLINK, _RTM_DELLINK, _RTM_GETLINK = 16, 17, 18
-_RTM_NEWADDR, _RTM_GETADDR, _RTM_NEWROUTE, _RTM_GETROUTE = 20, 22, 24, 26
+_RTM_NEWADDR, _RTM_GETADDR, _RTM_NEWROUTE, _RTM_DELROUTE, _RTM_GETROUTE = 20, 22, 24, 25, 26
 _REQUEST, _ACK, _DUMP, _EXCLUSIVE, _CREATE = 0x1, 0x4, 0x300, 0x200, 0x400
 _REPLACE = 0x100
 _ERROR, _DONE = 2, 3
@@ -33,6 +33,8 @@ _UP, _NO_ARP = 0x1, 0x80
 _NODE_ADDRESS = bytes.fromhex("020000000001")
 _MAIN_TABLE, _BOOT, _UNIVERSE, _LINK, _UNICAST, _UNREACHABLE = 254, 3, 0, 253, 1, 7
 _LOCAL_TABLE, _HOST, _LOCAL, _LOOPBACK_INDEX = 255, 254, 2, 1
+_NOWHERE = 255
+"""The scope with which routes of every scope are removed."""
 
 
 class Netlink:
@@ -118,6 +120,11 @@ class Netlink:
             _RTM_NEWROUTE, _CREATE | _EXCLUSIVE, head + way + _attribute(_RTA_GATEWAY, ip_address(gateway).packed)
         )
 
+    def remove_route(self, network: Network) -> None:
+        """Remove the route to a network. Raise OSError if there is none."""
+        head = struct.pack("=BBBBBBBBI", _family(network), network.prefixlen, 0, 0, _MAIN_TABLE, 0, _NOWHERE, 0, 0)
+        self._ask(_RTM_DELROUTE, 0, head + _attribute(_RTA_DST, network.network_address.packed))
+
     def add_link_route(self, network: Network, *, name: str, source: str = "") -> None:
         """Reach a network directly through an interface, by default from one of the addresses of this namespace.
 
@@ -146,6 +153,12 @@ class Netlink:
         device = _attribute(_RTA_OIF, struct.pack("=I", _LOOPBACK_INDEX))
         with contextlib.suppress(FileExistsError):
             self._ask(_RTM_NEWROUTE, _CREATE | _EXCLUSIVE, head + way + device)
+
+    def remove_local_network(self, network: Network) -> None:
+        """Undo `add_local_network`. Raise OSError if it was not done."""
+        place = (_family(network), network.prefixlen, 0, 0, _LOCAL_TABLE, 0, _NOWHERE, _LOCAL, 0)
+        way = _attribute(_RTA_DST, network.network_address.packed)
+        self._ask(_RTM_DELROUTE, 0, struct.pack("=BBBBBBBBI", *place) + way)
 
     def has_default_route(self) -> bool:
         """Whether a route of this namespace leads anywhere: IPv4 or IPv6, in any table."""

@@ -161,7 +161,7 @@ def _runtime_settings(settings: NodeSettings, *, pins_containers: bool) -> Embed
 
 def _add_networks(manager: Manager, runtime: EmbeddedRuntime, settings: NodeSettings) -> None:
     """Add Service addresses, names and network policies to the manager."""
-    ServiceNetwork(
+    services = ServiceNetwork(
         manager,
         runtime,
         node=settings.agent.name,
@@ -170,6 +170,8 @@ def _add_networks(manager: Manager, runtime: EmbeddedRuntime, settings: NodeSett
         cluster_networks=settings.cluster_networks,
         uses_nftables=settings.uses_nftables,
     )
+    if not settings.has_egress:
+        services.pods = runtime
     dns_address = dns_address_of(settings.agent.service_network)
     upstream = DnsUpstream(servers_of_machine()) if settings.has_egress else None
     DnsNetwork(manager, runtime, address=dns_address, upstream=upstream, uses_nftables=settings.uses_nftables)

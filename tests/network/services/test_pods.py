@@ -46,6 +46,26 @@ async def test_a_cluster_ip_leads_to_its_pods(pods: PodCluster) -> None:
     await pods.until(refused)
 
 
+async def test_pods_without_egress_reach_external_addresses(pods: PodCluster) -> None:
+    await asyncio.gather(pods.start_client(), pods.start_server("one"))
+    await pods.create_service(externalIPs=["203.0.113.7"])
+
+    async def fetch(place: str = "203.0.113.7") -> str:
+        return (await pods.fetch("client", f"http://{place}/")).partition(" ")[0]
+
+    await pods.until(fetch, "one")
+    await pods.start_client("late")
+    assert (await pods.fetch("late", "http://203.0.113.7/")).startswith("one ")
+    assert (await pods.fetch("client", "http://203.0.113.8/")).startswith("curl 7"), "no other address is reachable"
+    assert "default" not in (await pods.run("late", "ip", "route"))[1]
+    await pods.client.patch("v1/Service", "web", {"spec": {"externalIPs": ["203.0.113.8"]}}, namespace="default")
+
+    async def both() -> list[str]:
+        return [await fetch(), await fetch("203.0.113.8")]
+
+    await pods.until(both, ["curl", "one"])
+
+
 async def test_udp_node_ports_and_several_ports(pods: PodCluster) -> None:
     await asyncio.gather(pods.start_client(), pods.start_server("one"))
     ports = [

@@ -10,6 +10,7 @@ import logging
 import socket
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address, ip_network
+from typing import Protocol
 
 from pinnace.client.snapshots import Snapshot
 from pinnace.model.objects import Key
@@ -25,7 +26,16 @@ from pinnace.network.sockets import HostSockets, Sockets, open_listener
 from pinnace.reconcile.manager import Manager
 
 _RETRY_SECONDS = 1.0
+MOST_LED = 1000
+"""To how many external addresses of Services pods without egress have routes."""
 _log = logging.getLogger(__name__)
+
+
+class PodRoutes(Protocol):
+    """The pods of a node, as far as external addresses of Services are concerned."""
+
+    async def lead_to(self, addresses: Sequence[str]) -> None:
+        """Let pods send packets for these addresses to the node, and for no others that they had by this method."""
 
 
 class ServiceNetwork:
@@ -47,15 +57,18 @@ class ServiceNetwork:
         `service_networks` and `pod_networks` have one range of each IP family that the node serves; `cluster_networks`
         those of all pods.
         """
+        self.pods: PodRoutes | None = None
+        """The pods of the node, if they have no route to the networks outside. The owner sets it."""
+        self._led: list[str] | None = None
+        """The external addresses to which the pods have routes; None before the first time."""
         self._sockets = sockets
         self._networks = {family_of(network): ip_network(network) for network in service_networks}
         self._pod_networks = {family_of(network): network for network in pod_networks}
         self._uses_nftables = uses_nftables
         clock = manager.client.clock
+        self._node_addresses = [str(ip_network(network)[1]) for network in pod_networks]
         self._index = ServiceIndex(
-            node=node,
-            networks=[*service_networks, *cluster_networks],
-            node_addresses=[str(ip_network(network)[1]) for network in pod_networks],
+            node=node, networks=[*service_networks, *cluster_networks], node_addresses=self._node_addresses
         )
         self._changed = asyncio.Event()
         self._rules: dict[IpFamily, ServiceRules] = {}
@@ -119,7 +132,39 @@ class ServiceNetwork:
         self._rules = rules
         return nftables
 
+    async def _lead(self, change: TableChange) -> None:
+        """Give the pods routes to the external addresses of Services, which are addresses of the node for them."""
+        is_first = self._led is None
+        if self.pods is None or not (is_first or any(self._is_external(frontend.address) for frontend in change)):
+            return
+        found = {frontend.address for frontend in self._index.table if self._is_external(frontend.address)}
+        addresses = sorted(found)
+        if len(addresses) > MOST_LED:
+            _log.warning("pods reach %d of the %d external addresses of Services", MOST_LED, len(addresses))
+            del addresses[MOST_LED:]
+        if addresses == self._led:
+            return
+        before = set(self._led or ())
+        netlink = Netlink(await self._sockets.open_socket(socket.AF_NETLINK, socket.SOCK_RAW))
+        try:
+            for address in before.difference(addresses):
+                with contextlib.suppress(OSError):
+                    netlink.remove_local_network(ip_network(address))
+            for address in set(addresses) - before:
+                netlink.add_local_network(ip_network(address))
+        finally:
+            netlink.close()
+        self._led = addresses
+        await self.pods.lead_to(addresses)
+
+    def _is_external(self, text: str) -> bool:
+        """Whether an address is neither that of a Service nor of the node."""
+        network = self._networks.get(family_of(text))
+        is_own = text in ANY_ADDRESSES or text in self._node_addresses or _is_loopback(text)
+        return network is not None and not is_own and ip_address(text) not in network
+
     async def _apply(self, change: TableChange) -> None:
+        await self._lead(change)
         kernel, to_host, from_host = self._divide(change)
         if not self._rules:
             await self._inside.apply({frontend: self._without_services(to) for frontend, to in kernel.items()})

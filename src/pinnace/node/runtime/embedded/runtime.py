@@ -114,6 +114,8 @@ class EmbeddedRuntime:
         self._channels = SandboxChannels(state, self._feed.publish)
         self._cgroups = Cgroups(settings.directory, pins_containers=settings.pins_containers)
         self._launches = PendingLaunches()
+        self._external: list[str] = []
+        """The external addresses of Services to which pods have routes."""
         self._follower: AddressFollower = NoFollower()
         self._removals = Removals(settings.directory / "removed")
         self._guard = PacketGuard(addresses.all_of(addresses.node), uses_nftables=settings.uses_nftables)
@@ -212,6 +214,7 @@ class EmbeddedRuntime:
                 )
                 await self._node.request(request, [theirs.fileno()])
             await self._channels.await_first(sandbox, ours)
+            await self._lead(record)
             await self._open_ports(record)
         except (RuntimeFailure, OSError, PortInUse) as error:
             await self.remove_sandbox(sandbox)
@@ -449,6 +452,20 @@ class EmbeddedRuntime:
                 follower.on_start(*self._place(record))
 
     # The network of the node
+
+    async def lead_to(self, addresses: Sequence[str]) -> None:
+        """Let pods send packets for these addresses to the node, and for no others that they had by this method."""
+        self._external = list(addresses)
+        for record in list(self._sandboxes.values()):
+            if not record.is_stopped:
+                with contextlib.suppress(ChannelClosed):
+                    await self._lead(record, is_new=False)
+
+    async def _lead(self, record: SandboxRecord, *, is_new: bool = True) -> None:
+        if record.address and (self._external or not is_new):
+            gateways = self._addresses.without_length(self._addresses.node)
+            request = {"op": "lead_to", "addresses": self._external, "gateways": gateways}
+            await self._channels.find(record.id).request(request)
 
     async def open_socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:
         return (await self.open_sockets(family, kind, protocol))[0]

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Sequence
 from ipaddress import ip_interface, ip_network
 
+from pinnace.network.families import family_of
 from pinnace.network.netlink import Netlink
 from pinnace.node.machine.messages import Message
 
@@ -88,6 +89,27 @@ def add_link(netlink: Netlink, request: Message, pid: int) -> None:
     netlink.add_pod_link(request["veth"], "eth0", peer_pid=pid, address=hardware)
     for address, node in zip(addresses, request["gateways"], strict=True):
         netlink.add_link_route(ip_network(address.ip), name=request["veth"], source=node)
+
+
+class ExternalRoutes:
+    """The routes of one pod to external addresses of Services. A pod with egress needs none."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def lead_to(self, addresses: Sequence[str], gateways: Sequence[str]) -> None:
+        """Lead packets for these addresses, and no others, to the node. Call it in the pod's network namespace."""
+        by_family = {family_of(gateway): gateway for gateway in gateways}
+        wanted = {address for address in addresses if family_of(address) in by_family}
+        netlink = Netlink()
+        for address in self._known - wanted:
+            with contextlib.suppress(OSError):
+                netlink.remove_route(ip_network(address))
+        for address in wanted - self._known:
+            with contextlib.suppress(OSError):
+                netlink.add_route(ip_network(address), gateway=by_family[family_of(address)])
+        netlink.close()
+        self._known = wanted
 
 
 def set_sysctls(values: dict[str, str]) -> None:

@@ -26,6 +26,7 @@ from pinnace.node.runtime.embedded.start.pause import pause
 from pinnace.node.runtime.embedded.start.pod_users import PodUsers
 from pinnace.node.runtime.embedded.supervision.container_logs import pause_after
 from pinnace.node.runtime.embedded.supervision.memory import open_memory
+from pinnace.node.runtime.embedded.supervision.pod_links import ExternalRoutes
 from pinnace.node.runtime.embedded.supervision.supervised_container import Attachment, SupervisedContainer, exit_code
 
 _CHUNK = 65536
@@ -90,6 +91,7 @@ class PodSupervisor:
         `namespaces` are the open ones of the node: they live on here when the fork server is killed.
         """
         self._namespaces = namespaces
+        self._routes = ExternalRoutes()
         self._users = users
         self._directory = directory
         self._seccomp = seccomp
@@ -160,8 +162,8 @@ class PodSupervisor:
                 self._exec(request)
             case "attach":
                 self._attach(request)
-            case "connect":
-                self._connect(request)
+            case "connect" | "lead_to":
+                self._use_network(request)
             case "namespaces":
                 request.reply({}, self._namespaces)
             case "ping":
@@ -456,8 +458,15 @@ class PodSupervisor:
         if container.closes_stdin and passed:
             container.release_stdin()
 
-    def _connect(self, request: SocketRequest) -> None:
-        """Begin a connection in the pod's network; the agent, which receives the socket, waits for its end."""
+    def _use_network(self, request: SocketRequest) -> None:
+        """Change the routes of the pod, or begin a connection in its network.
+
+        The agent, which receives the socket, waits until it is connected.
+        """
+        if request.content["op"] == "lead_to":
+            self._routes.lead_to(request.content["addresses"], request.content["gateways"])
+            request.reply({})
+            return
         address, port = request.content["address"], request.content["port"]
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as opened:
