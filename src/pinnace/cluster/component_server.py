@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Component:
-    """What one component shows of itself."""
+    """The name, configuration and flags of a component, as its pages show them."""
 
     name: str
     """Its name in Kubernetes, such as kube-scheduler."""
@@ -169,8 +169,8 @@ class _Pages:
             return Response(200, ((b"Content-Type", _JSON.encode()),), orjson.dumps(self._component.configuration))
         segments = path.strip("/").split("/") if path != "/debug/pprof/" else ["debug", "pprof", ""]
         accept = request.headers.get("Accept", "")
-        found = await self._zpages.answer(accept, request.query_string, segments)
-        return found if found is not None else _plain(404, "404 page not found\n")
+        page = await self._zpages.answer(accept, request.query_string, segments)
+        return page if page is not None else _plain(404, "404 page not found\n")
 
     async def _own_metrics(self) -> str:
         return self._manager.metrics.text()

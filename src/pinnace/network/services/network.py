@@ -137,8 +137,7 @@ class ServiceNetwork:
         is_first = self._led is None
         if self.pods is None or not (is_first or any(self._is_external(frontend.address) for frontend in change)):
             return
-        found = {frontend.address for frontend in self._index.table if self._is_external(frontend.address)}
-        addresses = sorted(found)
+        addresses = sorted({to.address for to in self._index.table if self._is_external(to.address)})
         if len(addresses) > MOST_LED:
             _log.warning("pods reach %d of the %d external addresses of Services", MOST_LED, len(addresses))
             del addresses[MOST_LED:]

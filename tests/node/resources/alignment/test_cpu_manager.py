@@ -106,7 +106,7 @@ async def test_a_container_with_its_own_cpus_has_no_quota(there: Machine) -> Non
     resources = there.open()
     owner = pod("p", container("web", "2"), container("side", "500m"))
     assert await resources.admit(owner) is None
-    web, side = (resources.limits_of(owner, one) for one in owner["spec"]["containers"])
+    web, side = (resources.limits_of(owner, container_) for container_ in owner["spec"]["containers"])
     assert (web.cpus, web.cpu_quota, side.cpu_quota) == ("1,9", 0, 50_000)
     assert resources.limits_of_pod(owner).cpu_quota == 0
 
@@ -127,9 +127,9 @@ async def test_reserved_cpus_are_never_exclusive(there: Machine) -> None:
     assert await resources.admit(pod("p", container("web", "14"))) is None
     assert cpus(resources, "p") == "0-1,4-15"
     assert shared(resources) == "2-3"
-    found = await resources.admit(pod("q", container("web", "1")))
+    refused = await resources.admit(pod("q", container("web", "1")))
     text = "Allocate failed due to not enough cpus available to satisfy request: requested=1, available=0"
-    assert found == Rejection("UnexpectedAdmissionError", f"{text}, which is unexpected")
+    assert refused == Rejection("UnexpectedAdmissionError", f"{text}, which is unexpected")
 
 
 async def test_strictly_reserved_cpus_are_not_shared_either(there: Machine) -> None:
@@ -166,8 +166,8 @@ async def test_the_scope_pod_wants_all_containers_on_one_numa_node(
     there: Machine, *, scope: str, is_admitted: bool
 ) -> None:
     resources = there.open(topology=TopologyPolicy(name="single-numa-node", scope=scope))
-    found = await resources.admit(pod("p", container("one", "6"), container("two", "6")))
-    assert (found is None) == is_admitted
+    refused = await resources.admit(pod("p", container("one", "6"), container("two", "6")))
+    assert (refused is None) == is_admitted
     assert (shared(resources) == "0-15") != is_admitted  # After a refusal, nothing stays allocated.
 
 

@@ -7,16 +7,21 @@ from pathlib import Path
 import pytest
 from tests.node.resources.alignment.machines import GI, machine
 
-from pinnace.node.resources.alignment.machine_topology import Level, discover, format_cpus, parse_cpus
+from pinnace.node.resources.alignment.machine_topology import CpuPart, discover, format_cpus, parse_cpus
 
 
 def test_a_machine_is_read_from_its_description(tmp_path: Path) -> None:
-    found = machine(tmp_path, sockets=2, nodes=2, cores=2, threads=2, pages=8)
-    assert found.cpus == frozenset(range(16))
-    assert [found.count(level) for level in (Level.SOCKET, Level.NUMA_NODE, Level.CACHE, Level.CORE)] == [2, 4, 4, 8]
-    assert dict(found.places[13]) == {Level.SOCKET: 1, Level.NUMA_NODE: 2, Level.CACHE: 4, Level.CORE: 5}
-    assert found.nodes[3].memory == {"memory": 4 * GI, "hugepages-2Mi": 16 << 20}
-    assert found.nodes[3].distances == [21, 21, 21, 10]
+    topology = machine(tmp_path, sockets=2, nodes=2, cores=2, threads=2, pages=8)
+    assert topology.cpus == frozenset(range(16))
+    assert [topology.count(level) for level in (CpuPart.SOCKET, CpuPart.NUMA_NODE, CpuPart.CACHE, CpuPart.CORE)] == [
+        2,
+        4,
+        4,
+        8,
+    ]
+    assert dict(topology.places[13]) == {CpuPart.SOCKET: 1, CpuPart.NUMA_NODE: 2, CpuPart.CACHE: 4, CpuPart.CORE: 5}
+    assert topology.nodes[3].memory == {"memory": 4 * GI, "hugepages-2Mi": 16 << 20}
+    assert topology.nodes[3].distances == [21, 21, 21, 10]
 
 
 def test_this_machine_has_the_cpus_that_are_online() -> None:

@@ -76,14 +76,14 @@ async def test_a_policy_chooses_the_best_hint(policy: str, provided: list[Hints]
     manager = TopologyManager(TopologyPolicy(name=policy), LINE, GATES)
     providers = [Provider(stated) for stated in provided]
     manager.providers += providers
-    found = await manager.admit(pod("p", container("web")))
+    refused = await manager.admit(pod("p", container("web")))
     if chosen is None:
-        assert found is not None
-        assert found.reason == "TopologyAffinityError"
-        assert found.message == "Resources cannot be allocated with Topology locality"
+        assert refused is not None
+        assert refused.reason == "TopologyAffinityError"
+        assert refused.message == "Resources cannot be allocated with Topology locality"
         assert all(not provider.allocated for provider in providers)
     else:
-        assert found is None
+        assert refused is None
         assert all(provider.allocated == [("web", chosen)] for provider in providers)
 
 
@@ -108,10 +108,10 @@ async def test_the_scope_pod_chooses_once_for_all_containers() -> None:
 async def test_a_provider_that_cannot_allocate_refuses_the_pod() -> None:
     manager = TopologyManager(TopologyPolicy(), LINE, GATES)
     manager.providers.append(Provider({}, error="no GPU is healthy"))
-    found = await manager.admit(pod("p", container("web")))
-    assert found is not None
-    assert found.reason == "UnexpectedAdmissionError"
-    assert found.message == "Allocate failed due to no GPU is healthy, which is unexpected"
+    refused = await manager.admit(pod("p", container("web")))
+    assert refused is not None
+    assert refused.reason == "UnexpectedAdmissionError"
+    assert refused.message == "Allocate failed due to no GPU is healthy, which is unexpected"
 
 
 async def test_many_hints_of_a_large_machine_are_compared_quickly() -> None:

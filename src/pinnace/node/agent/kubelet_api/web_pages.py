@@ -182,10 +182,11 @@ class WebPages:
         memory: Object = {"time": now}
         if stats.memory_bytes is not None:
             memory |= {"usageBytes": stats.memory_bytes, "workingSetBytes": stats.working_set_bytes or 0}
-        found = {"name": status.config.name, "startTime": _time(status.started_at), "cpu": cpu, "memory": memory}
+        name, began = status.config.name, _time(status.started_at)
+        stated: Object = {"name": name, "startTime": began, "cpu": cpu, "memory": memory}
         if stats.swap_bytes is not None:
-            found["swap"] = _swap(now, stats.swap_bytes, status.config.resources.swap_bytes)
-        return found
+            stated["swap"] = _swap(now, stats.swap_bytes, status.config.resources.swap_bytes)
+        return stated
 
     def _rate(self, status: ContainerStatus, stats: ContainerStats) -> int:
         """The cores that a container uses, in billionths: since the last sample, or since its start."""

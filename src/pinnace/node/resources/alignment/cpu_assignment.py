@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from pinnace.node.resources.alignment.hints import AllocationFailed
-from pinnace.node.resources.alignment.machine_topology import Level, MachineTopology
+from pinnace.node.resources.alignment.machine_topology import CpuPart, MachineTopology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ def _take_packed(topology: MachineTopology, available: frozenset[int], count: in
     if order.distributes_over_cores:
         choice.take_single(choice.cpus_by_socket())
     else:
-        choice.take_whole(Level.CORE)
+        choice.take_whole(CpuPart.CORE)
         choice.take_single(choice.cpus_by_core())
     return frozenset(choice.taken)
 
@@ -66,16 +66,18 @@ class _Choice:
         self._free = available
         self.missing = count
         self.taken: set[int] = set()
-        is_numa_above = topology.count(Level.SOCKET) >= topology.count(Level.NUMA_NODE)
-        upper = (Level.NUMA_NODE, Level.SOCKET) if is_numa_above else (Level.SOCKET, Level.NUMA_NODE)
-        self.levels = (*upper, Level.CORE)
+        is_numa_above = topology.count(CpuPart.SOCKET) >= topology.count(CpuPart.NUMA_NODE)
+        upper = (CpuPart.NUMA_NODE, CpuPart.SOCKET) if is_numa_above else (CpuPart.SOCKET, CpuPart.NUMA_NODE)
+        self.levels = (*upper, CpuPart.CORE)
         """The levels of the machine, from the largest parts to the smallest."""
 
-    def ordered(self, level: Level) -> list[int]:
+    def ordered(self, level: CpuPart) -> list[int]:
         """Return the parts that have free CPUs: within each larger part, those with the fewest first."""
-        if level is Level.CACHE:
+        if level is CpuPart.CACHE:
             return [
-                cache for node in self.ordered(Level.NUMA_NODE) for cache in self._parts(level, Level.NUMA_NODE, node)
+                cache
+                for node in self.ordered(CpuPart.NUMA_NODE)
+                for cache in self._parts(level, CpuPart.NUMA_NODE, node)
             ]
         position = self.levels.index(level)
         if position == 0:
@@ -83,13 +85,13 @@ class _Choice:
         above = self.levels[position - 1]
         return [part for larger in self.ordered(above) for part in self._parts(level, above, larger)]
 
-    def _parts(self, level: Level, above: Level, larger: int) -> list[int]:
+    def _parts(self, level: CpuPart, above: CpuPart, larger: int) -> list[int]:
         return self._sorted(level, self._topology.ids(level, self._topology.within(above, [larger], self._free)))
 
-    def _sorted(self, level: Level, parts: Iterable[int]) -> list[int]:
+    def _sorted(self, level: CpuPart, parts: Iterable[int]) -> list[int]:
         return sorted(parts, key=lambda part: (len(self._free_in(level, part)), part))
 
-    def _free_in(self, level: Level, part: int) -> frozenset[int]:
+    def _free_in(self, level: CpuPart, part: int) -> frozenset[int]:
         return self._topology.within(level, [part], self._free)
 
     def _take(self, cpus: Iterable[int]) -> None:
@@ -98,7 +100,7 @@ class _Choice:
         self._free -= chosen
         self.missing -= len(chosen)
 
-    def take_whole(self, level: Level) -> None:
+    def take_whole(self, level: CpuPart) -> None:
         """Take parts that are entirely free, as long as that many CPUs are missing."""
         for part in self.ordered(level):
             everything = self._topology.within(level, [part], self._topology.cpus)
@@ -107,31 +109,31 @@ class _Choice:
 
     def take_caches(self) -> None:
         """Take the CPUs of whole caches, then all that are missing from the first cache that has enough cores."""
-        size = len(self._topology.cpus) // self._topology.count(Level.CACHE)
-        for cache in self.ordered(Level.CACHE):
+        size = len(self._topology.cpus) // self._topology.count(CpuPart.CACHE)
+        for cache in self.ordered(CpuPart.CACHE):
             if self.missing >= size:
-                self.take_whole(Level.CACHE)
+                self.take_whole(CpuPart.CACHE)
             if self.missing < 1:
                 return
             self._take_part_of_cache(cache)
 
     def _take_part_of_cache(self, cache: int) -> None:
         per_core = self._topology.cpus_per_core
-        cores = sorted(self._topology.ids(Level.CORE, self._free_in(Level.CACHE, cache)))
+        cores = sorted(self._topology.ids(CpuPart.CORE, self._free_in(CpuPart.CACHE, cache)))
         wanted = cores[: -(-self.missing // per_core)]
-        cpus = sorted(self._topology.within(Level.CORE, wanted, self._free))
+        cpus = sorted(self._topology.within(CpuPart.CORE, wanted, self._free))
         if self.missing % 2 and per_core > 1 and len(cpus) > self.missing:
             cpus.pop()
         if len(cpus) == self.missing:
             self._take(cpus)
 
     def cpus_by_core(self) -> Iterator[int]:
-        for core in self.ordered(Level.CORE):
-            yield from sorted(self._free_in(Level.CORE, core))
+        for core in self.ordered(CpuPart.CORE):
+            yield from sorted(self._free_in(CpuPart.CORE, core))
 
     def cpus_by_socket(self) -> Iterator[int]:
-        for socket in self.ordered(Level.SOCKET):
-            yield from sorted(self._free_in(Level.SOCKET, socket))
+        for socket in self.ordered(CpuPart.SOCKET):
+            yield from sorted(self._free_in(CpuPart.SOCKET, socket))
 
     def take_single(self, cpus: Iterator[int]) -> None:
         self._take(list(cpus)[: max(0, self.missing)])
@@ -162,8 +164,8 @@ class _Distribution:
         self._group = group
         self._aligns_sockets = order.aligns_sockets
         self._order = CpuOrder(distributes_over_cores=order.distributes_over_cores)
-        self._free = {node: len(self._in(node)) for node in topology.ids(Level.NUMA_NODE, available)}
-        self._nodes = _Choice(topology, available, count).ordered(Level.NUMA_NODE)
+        self._free = {node: len(self._in(node)) for node in topology.ids(CpuPart.NUMA_NODE, available)}
+        self._nodes = _Choice(topology, available, count).ordered(CpuPart.NUMA_NODE)
 
     def take(self) -> frozenset[int]:
         for size in self._sizes():
@@ -173,12 +175,12 @@ class _Distribution:
         return _take_packed(self._topology, self._available, self._count, self._order)
 
     def _in(self, node: int) -> frozenset[int]:
-        return self._topology.within(Level.NUMA_NODE, [node], self._available)
+        return self._topology.within(CpuPart.NUMA_NODE, [node], self._available)
 
     def _sizes(self) -> range:
         """Return the numbers of NUMA nodes that can have enough CPUs."""
         groups = -(-len(self._topology.cpus) // self._group)
-        per_node = -(-groups // self._topology.count(Level.NUMA_NODE))
+        per_node = -(-groups // self._topology.count(CpuPart.NUMA_NODE))
         needed = -(-self._count // self._group)
         return range(-(-needed // per_node), min(needed, len(self._nodes)) + 1)
 
@@ -212,8 +214,8 @@ class _Distribution:
         balance, rest_from = self._spread_rest(nodes, left, self._count - share * len(nodes))
         is_one_socket = False
         if self._aligns_sockets:
-            everything = self._topology.within(Level.NUMA_NODE, nodes, self._topology.cpus)
-            is_one_socket = len(self._topology.ids(Level.SOCKET, everything)) <= 1
+            everything = self._topology.within(CpuPart.NUMA_NODE, nodes, self._topology.cpus)
+            is_one_socket = len(self._topology.ids(CpuPart.SOCKET, everything)) <= 1
         return _Split(balance, nodes, share, rest_from, is_one_socket)
 
     def _spread_rest(self, nodes: tuple[int, ...], left: dict[int, int], rest: int) -> tuple[float, tuple[int, ...]]:

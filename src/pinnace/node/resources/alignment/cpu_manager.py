@@ -13,7 +13,7 @@ from pinnace.model.typed_objects import Container, Pod
 from pinnace.node.resources.alignment.checkpoints import Checkpoint
 from pinnace.node.resources.alignment.cpu_assignment import CpuOrder, take_cpus
 from pinnace.node.resources.alignment.hints import AllocationFailed, Hint, Hints, masks_over, nodes_of
-from pinnace.node.resources.alignment.machine_topology import Level, MachineTopology, format_cpus, parse_cpus
+from pinnace.node.resources.alignment.machine_topology import CpuPart, MachineTopology, format_cpus, parse_cpus
 from pinnace.node.resources.alignment.policy_options import check_options, read_flag
 from pinnace.node.resources.alignment.requests import containers_of, exclusive_cpus, is_init, most_at_once
 
@@ -108,8 +108,8 @@ class CpuManager:
                     f"[cpumanager] unable to reserve the required amount of CPUs (size of  did not equal {reserved})"
                 ) from None
         self.reserved = reserved
-        cores = topology.ids(Level.CORE, reserved)
-        self._reserved_cores = topology.within(Level.CORE, cores, topology.cpus)
+        cores = topology.ids(CpuPart.CORE, reserved)
+        self._reserved_cores = topology.within(CpuPart.CORE, cores, topology.cpus)
         self._reusable: tuple[str, frozenset[int]] = ("", frozenset())
         """The CPUs of the init containers of the pod that is being admitted."""
         self._state = self._load()
@@ -117,7 +117,7 @@ class CpuManager:
             self._state.shared = topology.cpus - reserved if options.is_strict else topology.cpus
         self._save()
 
-    # What containers have
+    # The CPUs of containers
 
     @property
     def shared(self) -> frozenset[int]:
@@ -223,29 +223,29 @@ class CpuManager:
 
     def _aligned(self, nodes: list[int], cpus: frozenset[int]) -> frozenset[int]:
         if not self._options.order.aligns_sockets:
-            return self._topology.within(Level.NUMA_NODE, nodes, cpus)
-        return self._topology.within(Level.SOCKET, self._sockets_of(nodes), cpus)
+            return self._topology.within(CpuPart.NUMA_NODE, nodes, cpus)
+        return self._topology.within(CpuPart.SOCKET, self._sockets_of(nodes), cpus)
 
     def _sockets_of(self, nodes: list[int]) -> set[int]:
-        return self._topology.ids(Level.SOCKET, self._topology.within(Level.NUMA_NODE, nodes, self._topology.cpus))
+        return self._topology.ids(CpuPart.SOCKET, self._topology.within(CpuPart.NUMA_NODE, nodes, self._topology.cpus))
 
     def _hints(self, available: frozenset[int], reusable: frozenset[int], wanted: int) -> list[Hint]:
         topology = self._topology
-        ids = sorted(topology.ids(Level.NUMA_NODE, topology.cpus))
+        ids = sorted(topology.ids(CpuPart.NUMA_NODE, topology.cpus))
         fewest, masks = len(ids), []
-        needed = topology.ids(Level.NUMA_NODE, reusable)
+        needed = topology.ids(CpuPart.NUMA_NODE, reusable)
         for mask in masks_over(ids):
             nodes = nodes_of(mask)
-            if len(topology.within(Level.NUMA_NODE, nodes, topology.cpus)) >= wanted:
+            if len(topology.within(CpuPart.NUMA_NODE, nodes, topology.cpus)) >= wanted:
                 fewest = min(fewest, len(nodes))
-            there = len(topology.within(Level.NUMA_NODE, nodes, available)) + len(reusable)
+            there = len(topology.within(CpuPart.NUMA_NODE, nodes, available)) + len(reusable)
             if needed <= set(nodes) and there >= wanted:
                 masks.append(mask)
         return [Hint(mask, is_preferred=self._is_preferred(nodes_of(mask), fewest)) for mask in masks]
 
     def _is_preferred(self, nodes: list[int], fewest: int) -> bool:
         if self._options.order.aligns_sockets:
-            per_socket = self._topology.count(Level.NUMA_NODE) // self._topology.count(Level.SOCKET)
+            per_socket = self._topology.count(CpuPart.NUMA_NODE) // self._topology.count(CpuPart.SOCKET)
             if per_socket and len(self._sockets_of(nodes)) == -(-fewest // per_socket):
                 return True
         return len(nodes) == fewest
@@ -284,11 +284,11 @@ class CpuManager:
                 state.assigned[uid] = {name: parse_cpus(text) for name, text in containers.items()}
         except (ValueError, AttributeError, TypeError) as error:
             raise self._checkpoint.refuse(f"could not parse cpuset: {error}") from None
-        if reason := self._find_fault(state):
+        if reason := self._mismatch(state):
             raise self._checkpoint.refuse(reason)
         return state
 
-    def _find_fault(self, state: _State) -> str:
+    def _mismatch(self, state: _State) -> str:
         """Return why a state does not suit the machine; empty if it does."""
         shared = format_cpus(state.shared)
         if not state.shared:

@@ -19,7 +19,7 @@ _RANGE = re.compile("([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _CPU, _NODE, _POOL = re.compile("cpu([0-9]+)"), re.compile("node([0-9]+)"), re.compile("hugepages-([0-9]+)kB")
 
 
-class Level(StrEnum):
+class CpuPart(StrEnum):
     """The parts of a machine that have several CPUs."""
 
     NUMA_NODE = "numa"
@@ -39,7 +39,7 @@ class NumaNode:
 
 @dataclass(frozen=True, slots=True)
 class MachineTopology:
-    places: Mapping[int, Mapping[Level, int]]
+    places: Mapping[int, Mapping[CpuPart, int]]
     """By CPU: the id of each part of the machine that it belongs to. The id of a core is that of its first CPU."""
     nodes: Mapping[int, NumaNode]
 
@@ -47,18 +47,18 @@ class MachineTopology:
     def cpus(self) -> frozenset[int]:
         return frozenset(self.places)
 
-    def ids(self, level: Level, cpus: Iterable[int]) -> set[int]:
+    def ids(self, level: CpuPart, cpus: Iterable[int]) -> set[int]:
         """Return the ids of the parts to which some CPUs belong."""
         return {self.places[cpu][level] for cpu in cpus}
 
-    def count(self, level: Level) -> int:
+    def count(self, level: CpuPart) -> int:
         return len(self.ids(level, self.places))
 
     @property
     def cpus_per_core(self) -> int:
-        return len(self.places) // self.count(Level.CORE)
+        return len(self.places) // self.count(CpuPart.CORE)
 
-    def within(self, level: Level, parts: Iterable[int], cpus: Iterable[int]) -> frozenset[int]:
+    def within(self, level: CpuPart, parts: Iterable[int], cpus: Iterable[int]) -> frozenset[int]:
         """Return those of the CPUs that belong to some of the parts."""
         wanted = frozenset(parts)
         return frozenset(cpu for cpu in cpus if self.places[cpu][level] in wanted)
@@ -76,10 +76,10 @@ def discover(sys: Path = SYS) -> MachineTopology:
         threads = parse_cpus(_read(directory / "topology/thread_siblings_list") or str(cpu))
         shared = _read(directory / "cache/index3/shared_cpu_list")
         places[cpu] = {
-            Level.NUMA_NODE: numa.get(cpu, 0),
-            Level.SOCKET: socket,
-            Level.CACHE: min(parse_cpus(shared)) if shared else socket,
-            Level.CORE: min(threads),
+            CpuPart.NUMA_NODE: numa.get(cpu, 0),
+            CpuPart.SOCKET: socket,
+            CpuPart.CACHE: min(parse_cpus(shared)) if shared else socket,
+            CpuPart.CORE: min(threads),
         }
     if not places:
         raise ValueError("could not detect number of cpus")

@@ -92,7 +92,7 @@ class MemoryManager:
         self._state = self._load()
         self._save()
 
-    # What containers have
+    # The memory of containers
 
     @property
     def uids(self) -> set[str]:
@@ -182,19 +182,17 @@ class MemoryManager:
         mask = hint.nodes
         is_preferred = hint.is_preferred
         if mask is None:
-            found = self._hints(uid, wanted).get(_MEMORY)
-            if not found:
+            hints = self._hints(uid, wanted).get(_MEMORY)
+            if not hints:
                 raise AllocationFailed(
                     f"{_PREFIX}failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
                 )
-            best = _best(found)
+            best = _best(hints)
             if not best.is_preferred and is_preferred:
                 raise AllocationFailed(f"{_PREFIX}failed to find the default preferred hint")
             mask, is_preferred = best.nodes or 0, best.is_preferred
         if not self._has_free(mask, wanted):
-            wider = [
-                found for found in self._hints(uid, wanted).get(_MEMORY) or () if (found.nodes or 0) & mask == mask
-            ]
+            wider = [wide for wide in self._hints(uid, wanted).get(_MEMORY) or () if (wide.nodes or 0) & mask == mask]
             if not wider:
                 raise AllocationFailed(f"{_PREFIX}failed to find NUMA nodes to extend the current topology hint")
             best = _best(wider)
@@ -213,7 +211,7 @@ class MemoryManager:
         return sum(getattr(table, column) for table in tables if table is not None)
 
     def _can_group(self, nodes: Sequence[int]) -> bool:
-        """Whether each node gives memory to nobody yet, or together with the same nodes."""
+        """Whether each node gives no memory yet, or together with the same nodes."""
         if len(nodes) == 1:
             return True
         memories = [self._state.nodes[node] for node in nodes]

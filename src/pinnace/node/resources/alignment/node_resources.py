@@ -74,7 +74,7 @@ class MachineAmounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class CpuPlacement:
     """The CPUs and NUMA nodes of a container as control groups have them; empty for all."""
 
     cpus: str = ""
@@ -193,13 +193,13 @@ class NodeResources:
 
     # Containers
 
-    def placement(self, uid: str, container: str) -> Placement:
+    def placement(self, uid: str, container: str) -> CpuPlacement:
         """Return where a container may run."""
         cpus = ""
         if self._cpus is not None:
             cpus = format_cpus(self._cpus.assigned(uid, container) or self._cpus.shared)
         memory = self._memory.nodes(uid, container) if self._memory is not None else ()
-        return Placement(cpus, format_cpus(memory))
+        return CpuPlacement(cpus, format_cpus(memory))
 
     def limits_of(self, pod: Pod, container: Container) -> Resources:
         """Return the limits of a container, with its CPUs, NUMA nodes and swap."""
@@ -245,7 +245,7 @@ class NodeResources:
         """Whether containers with CPUs of their own have no quota, which would throttle them without reason."""
         return self._gates.is_on("DisableCPUQuotaWithExclusiveCPUs")
 
-    # What the machine has, for the pod resources API
+    # For the pod resources API
 
     def has_own_cpus(self, uid: str, container: str) -> bool:
         return bool(self.cpus_of(uid, container))

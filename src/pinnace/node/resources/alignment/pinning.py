@@ -7,7 +7,7 @@ import logging
 from dataclasses import replace
 
 from pinnace.node.errors import NotThere, RuntimeFailure
-from pinnace.node.resources.alignment.node_resources import NodeResources, Placement
+from pinnace.node.resources.alignment.node_resources import CpuPlacement, NodeResources
 from pinnace.node.runtime.runtime import ContainerState, Runtime
 from pinnace.process.clock import AlarmClock
 
@@ -38,7 +38,7 @@ class Pinning:
                 if uid is None or container.state is not ContainerState.RUNNING:
                     continue
                 wanted = self._resources.placement(uid, config.name)
-                if wanted == Placement(config.resources.cpus, config.resources.memory_nodes):
+                if wanted == CpuPlacement(config.resources.cpus, config.resources.memory_nodes):
                     continue
                 changed = replace(config.resources, cpus=wanted.cpus, memory_nodes=wanted.memory_nodes)
                 try:

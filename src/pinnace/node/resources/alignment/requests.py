@@ -1,4 +1,4 @@
-"""What the managers of CPUs and memory read in a pod."""
+"""The requests of a pod, as the managers of CPUs and memory read them."""
 
 from __future__ import annotations
 

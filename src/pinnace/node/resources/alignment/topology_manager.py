@@ -47,7 +47,7 @@ class TopologyManager:
             return
         check_options("Topology Manager", policy.options, _OPTIONS, gates)
         self._prefers_closest = read_flag(policy.options, PREFER_CLOSEST)
-        if self._prefers_closest and any(len(found) != len(distances) for found in distances.values()):
+        if self._prefers_closest and any(len(row) != len(distances) for row in distances.values()):
             raise ValueError("error getting NUMA distances of this machine")
         most = _most_nodes(policy.options)
         if len(distances) > most:
@@ -101,13 +101,13 @@ class TopologyManager:
         folded: set[_Folded] = {(self._everything, None, True)}
         for hints in resources:
             folded = {_fold(before, hint) for before in folded for hint in hints}
-        found = {(nodes, is_preferred) for nodes, _, is_preferred in folded if nodes}
-        if not found:
+        merged = {(nodes, is_preferred) for nodes, _, is_preferred in folded if nodes}
+        if not merged:
             return Hint(self._everything, is_preferred=False)
-        if any(is_preferred for _, is_preferred in found):
-            return Hint(min((nodes for nodes, preferred in found if preferred), key=self._rank), is_preferred=True)
+        if any(is_preferred for _, is_preferred in merged):
+            return Hint(min((nodes for nodes, preferred in merged if preferred), key=self._rank), is_preferred=True)
         least = max((_fewest_nodes(hints) for hints in resources), default=0)
-        return Hint(min((nodes for nodes, _ in found), key=lambda nodes: self._rank_unpreferred(nodes, least)), False)
+        return Hint(min((nodes for nodes, _ in merged), key=lambda nodes: self._rank_unpreferred(nodes, least)), False)
 
     def _rank(self, nodes: int) -> tuple[float, ...]:
         """Rank a set of nodes: those with the fewest first, then those near each other."""
@@ -122,7 +122,7 @@ class TopologyManager:
     def _mean_distance(self, nodes: int) -> float:
         ids = nodes_of(nodes)
         order = list(self._distances)
-        return sum(self._distances[one][order.index(other)] for one in ids for other in ids) / len(ids) ** 2
+        return sum(self._distances[node][order.index(other)] for node in ids for other in ids) / len(ids) ** 2
 
 
 def _most_nodes(options: Mapping[str, str]) -> int:
