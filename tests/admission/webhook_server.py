@@ -64,23 +64,23 @@ async def webhook(directory: Path, answer: Answer) -> AsyncIterator[Webhook]:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
     bundles = {"root": ca, "intermediate": between, "leaf": pair, "other": new_ca()}
-    result = Webhook("", {name: base64.b64encode(bundle.certificate_pem).decode() for name, bundle in bundles.items()})
+    server = Webhook("", {name: base64.b64encode(bundle.certificate_pem).decode() for name, bundle in bundles.items()})
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         requested = (await request.json())["request"]
-        result.paths.append(request.raw_path.partition("?")[0])
-        result.requests.append(requested)
-        message = answer(requested)
-        if isinstance(message, Awaitable):
-            message = await message
-        return message if isinstance(message, web.StreamResponse) else web.json_response(message)
+        server.paths.append(request.raw_path.partition("?")[0])
+        server.requests.append(requested)
+        response = answer(requested)
+        if isinstance(response, Awaitable):
+            response = await response
+        return response if isinstance(response, web.StreamResponse) else web.json_response(response)
 
     runner = web.ServerRunner(web.Server(handle), shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
-    result.url = f"https://127.0.0.1:{runner.addresses[0][1]}/ask"
+    server.url = f"https://127.0.0.1:{runner.addresses[0][1]}/ask"
     try:
-        yield result
+        yield server
     finally:
         await runner.cleanup()

@@ -84,7 +84,7 @@ def test_a_server_needs_no_kubeconfig(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "message"),
+    ("overrides", "message"),
     [
         ({"context": "moon"}, "no context 'moon'; it has: home, work"),
         ({"cluster": "moon"}, "no cluster 'moon'; it has: home, work"),
@@ -93,9 +93,9 @@ def test_a_server_needs_no_kubeconfig(tmp_path: Path) -> None:
     ],
     ids=["context", "cluster", "user", "authority"],
 )
-def test_a_missing_entry_is_named(kubeconfig: Path, expected: dict[str, Any], message: str) -> None:
+def test_a_missing_entry_is_named(kubeconfig: Path, overrides: dict[str, Any], message: str) -> None:
     with pytest.raises(KubeconfigError, match=message):
-        access(kubeconfig, **expected)
+        access(kubeconfig, **overrides)
 
 
 def test_nothing_at_all_says_where_it_was_looked_for(tmp_path: Path) -> None:

@@ -39,14 +39,14 @@ def served(registry: Registry, url: str) -> Resource:
 
 
 def test_every_list_has_the_columns_of_a_real_server(registry: Registry) -> None:
-    view: list[str] = []
+    lines: list[str] = []
     for resource in registry:
         if "list" not in resource.verbs or (resource.deprecation and "beta" in resource.version):
             continue
-        view.append(f"{resource.kind.api_version}/{resource.plural}")
+        lines.append(f"{resource.kind.api_version}/{resource.plural}")
         titled = [column for column in resource.columns if column.has_title]
-        view += [f"   {column.name}|{column.type}|{column.format}|{column.priority}" for column in titled]
-    assert view == COLUMNS_1_36.splitlines()
+        lines += [f"   {column.name}|{column.type}|{column.format}|{column.priority}" for column in titled]
+    assert lines == COLUMNS_1_36.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -93,8 +93,8 @@ CELLS: list[tuple[str, tuple[Any, ...]]] = [
 
 @pytest.mark.parametrize(("path", "cells"), CELLS, ids=[path for path, _ in CELLS])
 def test_a_column_shows_what_kubernetes_shows(path: str, cells: tuple[Any, ...]) -> None:
-    view = tuple(column(path, type, since=since)(OBJECT, NOW) for type in TYPES)
-    assert view == cells
+    row = tuple(column(path, type, since=since)(OBJECT, NOW) for type in TYPES)
+    assert row == cells
 
 
 @pytest.mark.parametrize(

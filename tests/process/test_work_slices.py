@@ -83,9 +83,9 @@ async def test_slices_are_shorter_while_there_is_a_write(queue: SliceQueue, monk
 
 
 async def test_a_callback_gets_a_slice_of_its_own(queue: SliceQueue) -> None:
-    calls = asyncio.Event()
-    queue.call(calls.set)
+    was_called = asyncio.Event()
+    queue.call(was_called.set)
     assert not queue.is_idle
     async with asyncio.timeout(60):
-        await calls.wait()
+        await was_called.wait()
     assert queue.is_idle

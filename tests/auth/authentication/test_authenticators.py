@@ -93,9 +93,11 @@ def test_nothing_is_left_of_what_was_refused(everyone: FirstOf) -> None:
 
 
 def test_a_certificate_names_user_and_groups(everyone: FirstOf) -> None:
-    view = der(CA, "bob", "devs", "ops")
-    credential = {"authentication.kubernetes.io/credential-id": (f"X509SHA256={hashlib.sha256(view).hexdigest()}",)}
-    assert who(everyone, Shown(view)) == User("bob", ("devs", "ops", "system:authenticated"), extra=credential)
+    presented = der(CA, "bob", "devs", "ops")
+    credential = {
+        "authentication.kubernetes.io/credential-id": (f"X509SHA256={hashlib.sha256(presented).hexdigest()}",)
+    }
+    assert who(everyone, Shown(presented)) == User("bob", ("devs", "ops", "system:authenticated"), extra=credential)
 
 
 def named(*names: tuple[x509.ObjectIdentifier, str]) -> bytes:
@@ -113,8 +115,8 @@ UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
 
 
 def test_of_several_common_names_the_last_counts_and_a_uid_may_be_reported(everyone: FirstOf) -> None:
-    view = named((NameOID.COMMON_NAME, "admin"), (NameOID.COMMON_NAME, "bob"), (UID, "7"))
-    user = who(everyone, Shown(view))
+    presented = named((NameOID.COMMON_NAME, "admin"), (NameOID.COMMON_NAME, "bob"), (UID, "7"))
+    user = who(everyone, Shown(presented))
     assert (user.name, user.uid) == ("bob", "7")
 
 
@@ -150,9 +152,9 @@ def test_certificates_of_an_intermediate_authority_are_accepted(everyone: FirstO
 
 
 def test_a_chain_to_the_proxies_authority_makes_a_proxy_and_no_user(everyone: FirstOf) -> None:
-    view = chained(PROXY_CA, "front-proxy-client")
-    assert who(everyone, Shown(*view, remote_headers=SMUGGLED)).name == "admin"
-    assert is_refused(everyone, Shown(*view))
+    presented = chained(PROXY_CA, "front-proxy-client")
+    assert who(everyone, Shown(*presented, remote_headers=SMUGGLED)).name == "admin"
+    assert is_refused(everyone, Shown(*presented))
     user = chained(CA, "front-proxy-client")
     assert who(everyone, Shown(*user, remote_headers=SMUGGLED)).name == "front-proxy-client"
 
@@ -198,8 +200,8 @@ def test_a_certificate_counts_in_its_time_only_and_so_does_who_stands_behind_it(
     leaf = issue(CA, common_name="bob", client=True, now=then, lifetime=timedelta(hours=1))
     assert is_refused(everyone, Shown(leaf.certificate.public_bytes(serialization.Encoding.DER)))
     proxy = issue(PROXY_CA, common_name="front-proxy-client", client=True, now=then, lifetime=timedelta(hours=1))
-    view = proxy.certificate.public_bytes(serialization.Encoding.DER)
-    assert is_refused(everyone, Shown(view, remote_headers=SMUGGLED))
+    presented = proxy.certificate.public_bytes(serialization.Encoding.DER)
+    assert is_refused(everyone, Shown(presented, remote_headers=SMUGGLED))
     between = intermediate(CA, now=then)
     signer = KeyPair(intermediate(CA).certificate, between.key)  # Its signatures would be valid today.
     chain = (der(signer, "bob"), *(pair.certificate.public_bytes(serialization.Encoding.DER) for pair in (between, CA)))

@@ -61,10 +61,10 @@ def test_everything_that_is_asked_for_must_be_allowed() -> None:
     (way,) = ways_to(wanted, ASKER, LIST_PODS, constrained=False)
     extra = {"scopes": ("a",), "acme.com/project": ("b",)}
     assert way.user == User("bob", ("devs", "ops", "system:authenticated"), "7", extra)
-    command = [
+    checked = [
         (step.action.group, step.action.resource, step.action.subresource, step.action.name) for step in way.steps
     ]
-    assert command == [
+    assert checked == [
         ("", "users", "", "bob"),
         ("authentication.k8s.io", "uids", "", "7"),
         ("", "groups", "", "devs"),

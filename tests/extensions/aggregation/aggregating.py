@@ -69,7 +69,7 @@ def external_service() -> Object:
 
 
 def api_service(port: int, ca: bytes, **spec: Any) -> Object:
-    message = {
+    defaults = {
         "group": GROUP,
         "version": VERSION,
         "groupPriorityMinimum": 2000,
@@ -78,7 +78,7 @@ def api_service(port: int, ca: bytes, **spec: Any) -> Object:
         "caBundle": base64.b64encode(ca).decode(),
     }
     metadata = {"name": NAME}
-    wanted = {name: value for name, value in {**message, **spec}.items() if value is not None}
+    wanted = {name: value for name, value in {**defaults, **spec}.items() if value is not None}
     return {"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": metadata, "spec": wanted}
 
 

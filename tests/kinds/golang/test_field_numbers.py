@@ -113,8 +113,8 @@ def test_the_table_is_closed_and_unambiguous() -> None:
     for message in known:
         fields = fields_of(message)
         assert len({field.number for field in fields}) == len(fields), message
-        view = [field.name for field in _json_fields(message)]
-        assert len(set(view)) == len(view), message
+        names = [field.name for field in _json_fields(message)]
+        assert len(set(names)) == len(names), message
         assert {field.type for field in fields} <= known | TYPES, message
 
 

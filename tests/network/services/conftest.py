@@ -138,13 +138,13 @@ class PodCluster:
 
     async def until(self, condition: Callable[[], Awaitable[Any]], wanted: Any = True) -> None:
         """Wait until a condition gives the wanted result."""
-        stated: Any = None
+        current: Any = None
         try:
             async with asyncio.timeout(60):
-                while (stated := await condition()) != wanted:
+                while (current := await condition()) != wanted:
                     await asyncio.sleep(0.02)
         except TimeoutError:
-            raise AssertionError(f"expected {wanted!r}, found {stated!r}") from None
+            raise AssertionError(f"expected {wanted!r}, found {current!r}") from None
 
     async def until_ready(self, name: str, *, namespace: str = "default") -> Object:
         pod: Object | None = None

@@ -76,8 +76,8 @@ async def test_whole_nodes_are_sent_and_refusals_are_kept_with_their_reasons() -
             "FailedAndUnresolvableNodes": {"c": "never"},
         }
     )
-    async with listening(recorder) as url, extenders({"urlPrefix": url, "filterVerb": "filter"}) as calls:
-        kept = await calls.filter(POD, ["a", "b", "c"])
+    async with listening(recorder) as url, extenders({"urlPrefix": url, "filterVerb": "filter"}) as extender:
+        kept = await extender.filter(POD, ["a", "b", "c"])
     assert (list(kept.names), kept.failed, kept.unresolvable) == (["a"], {"b": "too hot"}, {"c": "never"})
     [(verb, body)] = recorder.requests
     assert verb == "filter"
@@ -96,9 +96,9 @@ async def test_an_extender_with_a_cache_gets_names_and_may_answer_in_any_case() 
         "weight": 3,
         "nodeCacheCapable": True,
     }
-    async with listening(recorder) as url, extenders({"urlPrefix": url, **written}) as calls:
-        kept = await calls.filter(POD, ["a", "b"])
-        assert await calls.prioritize(POD, ["b"]) == {"b": 7 * 3 * 10}
+    async with listening(recorder) as url, extenders({"urlPrefix": url, **written}) as extender:
+        kept = await extender.filter(POD, ["a", "b"])
+        assert await extender.prioritize(POD, ["b"]) == {"b": 7 * 3 * 10}
     assert list(kept.names) == ["b"]
     assert recorder.requests[0][1]["NodeNames"] == ["a", "b"]
 
@@ -136,12 +136,12 @@ async def test_an_extender_that_fails_fails_the_pod_unless_it_is_ignorable(
 ) -> None:
     timeout = "200ms" if isinstance(answer, asyncio.Event) else "60s"
     written = {"filterVerb": "filter", "httpTimeout": timeout, "ignorable": ignorable, "nodeCacheCapable": True}
-    async with listening(Recorder(filter=answer)) as url, extenders({"urlPrefix": url, **written}) as calls:
+    async with listening(Recorder(filter=answer)) as url, extenders({"urlPrefix": url, **written}) as extender:
         if ignorable:
-            assert list((await calls.filter(POD, ["a"])).names) == ["a"]
+            assert list((await extender.filter(POD, ["a"])).names) == ["a"]
         else:
             with pytest.raises(ExtenderError, match=message.replace("(", r"\(")) as error:
-                await calls.filter(POD, ["a"])
+                await extender.filter(POD, ["a"])
             assert len(str(error.value)) < 2000, "it becomes the message of a condition"
 
 
@@ -149,12 +149,12 @@ async def test_pods_without_its_resources_are_not_sent_to_an_extender() -> None:
     recorder = Recorder(filter={"NodeNames": []})
     managed = [{"name": "example.com/fpga", "ignoredByScheduler": True}]
     written = {"filterVerb": "filter", "managedResources": managed, "nodeCacheCapable": True}
-    async with listening(recorder) as url, extenders({"urlPrefix": url, **written}) as calls:
-        assert list((await calls.filter(POD, ["a"])).names) == ["a"]
+    async with listening(recorder) as url, extenders({"urlPrefix": url, **written}) as extender:
+        assert list((await extender.filter(POD, ["a"])).names) == ["a"]
         assert recorder.requests == []
         container = {"name": "c", "resources": {"limits": {"example.com/fpga": "1"}}}
         wanting: Any = {**POD, "spec": {"containers": [container]}}
-        assert list((await calls.filter(wanting, ["a"])).names) == []
+        assert list((await extender.filter(wanting, ["a"])).names) == []
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ async def test_pods_without_its_resources_are_not_sent_to_an_extender() -> None:
 )
 async def test_scores_of_an_extender_that_fails_are_left_out(answer: Any) -> None:
     written = {"prioritizeVerb": "prioritize", "weight": 1}
-    async with listening(Recorder(prioritize=answer)) as url, extenders({"urlPrefix": url, **written}) as calls:
-        assert await calls.prioritize(POD, ["a"]) == {}
+    async with listening(Recorder(prioritize=answer)) as url, extenders({"urlPrefix": url, **written}) as extender:
+        assert await extender.prioritize(POD, ["a"]) == {}
 
 
 @pytest.mark.parametrize(
