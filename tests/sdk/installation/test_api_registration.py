@@ -115,7 +115,7 @@ async def test_a_server_that_routes_to_endpoints_gets_a_service_with_an_endpoint
         return outside
 
     with monkeypatch.context() as patched:
-        patched.setattr("pinnace.sdk.api.registration._endpoint_address", resolve)
+        patched.setattr("pinnace.sdk.installation.api_registration._endpoint_address", resolve)
         async with kitchen().running(cluster.client):
             await cluster.client.create(recipe(minutes=3))
             assert (await cluster.client.get(KIND, "soup"))["spec"]["minutes"] == 3
