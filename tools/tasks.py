@@ -50,6 +50,9 @@ SWALLOWED = {
     "reconcile/worker_pool.py::WorkerPool.finish": "the workers were cancelled there; it raises the error of one",
     "sdk/handlers/threads.py::HandlerThreads._work": "gives it to the caller in the event loop",
     "sdk/kubectl/plugins.py::Plugin.__call__": "the process ends",
+    "sdk/operator/controllers.py::_Assembly._index_function.find_values": "logs and counts it",
+    "sdk/operator/controllers.py::_Assembly._mapper.find_keys": "logs and counts it",
+    "sdk/operator/controllers.py::_Assembly._tolerant.is_wanted": "logs and counts it",
     "server/streaming/port_forward.py::_ChannelForwarding.run": "each forwarding logs its own failure",
 }
 """`path::function`, and what becomes of the exceptions that it catches."""

@@ -52,3 +52,21 @@ async def test_an_operator_that_changes_its_own_object_for_ever_is_named(
     with pytest.raises(TimeoutError, match=r"the cluster has not settled after 0\.5 s"):
         await cluster.settle()
     is_over = True
+
+
+async def test_an_informer_that_lags_is_named(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, calls = Operator("lagging"), list[str]()
+
+    @operator.reconcile(Website)
+    async def reconcile(site: Website, ctx: Context) -> None:
+        calls.append(site.name)
+
+    await cluster.run(operator)
+    monkeypatch.setattr("pinnace.testing.cluster.PATIENCE", 0.5)
+    with cluster.faults.withhold_events(resource="websites", client="lagging"):
+        await cluster.client.create(website())
+        with pytest.raises(TimeoutError, match="lagging has not received all changes of Website: its watch lags"):
+            await cluster.settle()
+    monkeypatch.undo()
+    await cluster.settle()
+    assert calls == ["blog"]

@@ -23,6 +23,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def stocker() -> Operator:
     operator = Operator("stocker")
+    operator.needs("v1/ConfigMap", "create")
 
     @operator.reconcile(Shop)
     async def reconcile(actual: Shop, ctx: Context) -> None:

@@ -83,10 +83,13 @@ class Client(ObjectWaits, PodStreams):
         return twin
 
     def fenced(self, check: Callable[[], None]) -> Self:
-        """Return a copy of this client that calls `check` before each write; its error stops the write."""
+        """Return a copy of this client that calls `check` before each write; its error stops the write.
+
+        The checks of this client come first.
+        """
         twin = copy(self)
         twin._exchange = copy(self._exchange)
-        twin._exchange.check_write = check
+        twin._exchange.check_write = _both(self._exchange.check_write, check)
         return twin
 
     def over(self, transport: Transport) -> Self:
@@ -110,3 +113,16 @@ class Client(ObjectWaits, PodStreams):
         twin._exchange.limiter = RateLimiter(rate, self.clock)
         twin.kinds = KindMapping(twin._exchange.read)
         return twin
+
+
+def _both(first: Callable[[], None] | None, second: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that calls one check after the other."""
+    if first is None:
+        return second
+    check_first = first
+
+    def check() -> None:
+        check_first()
+        second()
+
+    return check

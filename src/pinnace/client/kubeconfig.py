@@ -116,7 +116,7 @@ def access_of(config: Object, context: str = "") -> Access:
         server_name=cluster.get("tls-server-name") or "",
         proxy=cluster.get("proxy-url") or "",
         credentials=_credentials(user, cluster),
-        headers=_impersonation(user),
+        headers=impersonation(user),
         namespace=chosen.get("namespace") or "default",
     )
 
@@ -217,7 +217,8 @@ def _plugin(content: Mapping[str, Any], cluster: Object) -> ExecPlugin:
     )
 
 
-def _impersonation(user: Object) -> tuple[tuple[str, str], ...]:
+def impersonation(user: Object) -> tuple[tuple[str, str], ...]:
+    """Return the headers for the user that a kubeconfig's user acts as: its `as`, `as-uid`, `as-groups` and so on."""
     headers = []
     if user.get("as"):
         headers.append(("Impersonate-User", str(user["as"])))

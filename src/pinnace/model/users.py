@@ -45,3 +45,9 @@ def split_service_account(user_name: str) -> tuple[str, str] | None:
         return None
     namespace, _, name = user_name[len(_SERVICE_ACCOUNT) :].partition(":")
     return (namespace, name) if namespace and name and ":" not in name else None
+
+
+def is_cluster_part(user_name: str) -> bool:
+    """Return whether a user is a part of the cluster itself. Operators and pods act as other service accounts."""
+    account = split_service_account(user_name)
+    return user_name.startswith("system:") and (account is None or account[0] == "kube-system")

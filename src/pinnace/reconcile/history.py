@@ -45,7 +45,7 @@ class ObjectChange:
         """The fields that differ, such as .spec.replicas; at most the first twenty."""
         if self._old is None or self._new is None:
             return []
-        return list(_differences(self._old.object, self._new.object, ""))[:_FIELDS]
+        return list(differences(self._old.object, self._new.object, ""))[:_FIELDS]
 
     @property
     def managers(self) -> list[str]:
@@ -151,14 +151,15 @@ class History:
             oldest.forget()
 
 
-def _differences(old: Any, new: Any, at: str) -> Iterator[str]:
+def differences(old: Any, new: Any, at: str = "") -> Iterator[str]:
+    """Yield the fields that differ between two objects, such as .spec.replicas."""
     if isinstance(old, dict) and isinstance(new, dict):
         for name in sorted({*old, *new}):
             if not (at == ".metadata" and name in _SERVERS_OWN) and name != LAST_APPLIED:
-                yield from _differences(old.get(name), new.get(name), f"{at}.{name}")
+                yield from differences(old.get(name), new.get(name), f"{at}.{name}")
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for place, (before, after) in enumerate(zip(old, new, strict=True)):
-            yield from _differences(before, after, f"{at}[{place}]")
+            yield from differences(before, after, f"{at}[{place}]")
     elif old != new:
         yield at
 

@@ -48,6 +48,7 @@ FindEmpty = Callable[[Kind], EmptyKind | None]
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.05
+_ATTEMPTS = 10
 
 
 class InformerScope(NamedTuple):
@@ -87,6 +88,12 @@ class Informer(Generic[TypedObject]):
         """The reason that the server cannot be followed now."""
         self.received = 0
         """The number of events so far."""
+        self.is_required = True
+        """Whether the process begins its work only once this cache is full."""
+        self._failures = 0
+        """The errors that the server has answered so far."""
+        self.is_behind = False
+        """Whether the last `catch_up` has found changes that the watch has not reported, and waits for them."""
         self._client = client
         self._handlers: list[Handler[TypedObject]] = []
         self._synced = asyncio.Event()
@@ -207,19 +214,28 @@ class Informer(Generic[TypedObject]):
     async def catch_up(self, last_change: LastChange | None = None) -> None:
         """Return when the cache has everything that the server had when this was called.
 
-        For tests: it lists, unless `last_change` says that the watch has reported everything.
+        For tests: it lists, unless `last_change` says that the watch has reported everything. It gives up where the
+        server answers attempt after attempt with an error, as after the end of a conversion webhook: like other
+        delayed work, the next attempt waits for the clock.
         """
-        while True:
-            received = self.received
-            if self.is_synced and (self._has_seen(last_change) or await self._has_caught_up()):
-                return
-            if self.received == received:
-                if self.error is not None:
-                    self._nudge.set()
-                self._news.clear()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_POLL_SECONDS):  # In Python 3.11 wait_for may lose a cancellation.
-                        await self._news.wait()
+        failures = self._failures
+        try:
+            while True:
+                received = self.received
+                if self.is_synced and (
+                    self._has_seen(last_change) or self._failures - failures >= _ATTEMPTS or await self._has_caught_up()
+                ):
+                    self.is_behind = False
+                    return
+                self.is_behind = True
+                if self.received == received:
+                    self._nudge.set()  # The watch may have ended, also without an error: the clock may stand still.
+                    self._news.clear()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_POLL_SECONDS):  # In Python 3.11 wait_for may lose a cancellation.
+                            await self._news.wait()
+        finally:
+            self._nudge.clear()
 
     # Events of the watch
 
@@ -255,7 +271,7 @@ class Informer(Generic[TypedObject]):
                 self._log_error(error)
             case _:
                 assert_never(event)
-        self.received += 1
+        self.received += not isinstance(event, Restarted | FollowError)  # These change nothing in the cache.
         self._news.set()
 
     def _put(self, new: Snapshot[TypedObject]) -> None:
@@ -324,6 +340,7 @@ class Informer(Generic[TypedObject]):
         """Log an error with its remedy; a repeated one only at level debug."""
         scope = self.scope
         is_new = str(error) != str(self.error)
+        self._failures += isinstance(error, errors.InternalError)
         self.error = error
         is_gone = isinstance(error, errors.NotFound | errors.NoSuchPath)
         if is_gone and scope.metadata_only:
@@ -436,6 +453,9 @@ class Informer(Generic[TypedObject]):
                 listed.update((snapshot.key, snapshot.version) for snapshot in page if not self.has_left(snapshot))
         except errors.NoSuchPath:
             return not len(self.cache)
+        except errors.InternalError as failure:
+            _log.debug("cannot compare the cache of %s with the server: %s", scope.kind.name, failure)
+            return False
         finally:
             await pages.aclose()
         reported = {key: snapshot.version for key, snapshot in self._reported_objects()}
@@ -503,7 +523,8 @@ class Informers:
 
     async def synced(self) -> None:
         for informer in list(self):
-            await informer.synced()
+            if informer.is_required:
+                await informer.synced()
 
     async def run(self) -> None:
         """Follow every scope, also those that are added later, until cancelled."""

@@ -238,9 +238,12 @@ class Manager:
         """Return a line for each controller that has work and each informer that lags, with the objects and reasons."""
         lines = [line for controller in self._controllers for line in controller.busy()]
         for informer in self.informers:
+            name = informer.scope.kind.name
             if not informer.is_synced or informer.error is not None:
                 reason = informer.error or "it has not been listed yet"
-                lines.append(f"{self.name} cannot follow {informer.scope.kind.name}: {reason}")
+                lines.append(f"{self.name} cannot follow {name}: {reason}")
+            elif informer.is_behind:
+                lines.append(f"{self.name} has not received all changes of {name}: its watch lags behind the server")
         return lines
 
     @property

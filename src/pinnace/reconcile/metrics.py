@@ -58,6 +58,7 @@ class Metrics:
         self._histograms: dict[str, dict[Labels, Histogram]] = {}
         self._gauges: dict[str, tuple[str, list[Gauge]]] = {}
         self._counted: dict[str, Gauge] = {}
+        self._others: list[Callable[[], Iterable[str]]] = []
         self._help = dict(_HELP)
         self._bounds = dict(_BOUNDS)
 
@@ -91,6 +92,10 @@ class Metrics:
         """Call `read` for the values of a counter that is kept elsewhere."""
         self._counted[name] = read
 
+    def append(self, lines: Callable[[], Iterable[str]]) -> None:
+        """Add the lines of other metrics, which are called for whenever the metrics are rendered."""
+        self._others.append(lines)
+
     def forget(self, labels: Labels) -> None:
         """Forget the counters and histograms with these labels, of something that is gone."""
         wanted = set(labels)
@@ -120,6 +125,8 @@ class Metrics:
             yield from render_histograms(name, self._help.get(name, name), by_labels)
         for name, (help, reads) in sorted(self._gauges.items()):
             yield from render_samples(name, help, "gauge", (sample for read in reads for sample in read()))
+        for lines in self._others:
+            yield from lines()
 
 
 class QueueMetrics:

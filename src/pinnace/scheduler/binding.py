@@ -23,6 +23,7 @@ from pinnace.scheduler.framework.status import PluginError, Refusal, unschedulab
 from pinnace.scheduler.queue import SchedulingQueue
 from pinnace.scheduler.report import Reporter
 from pinnace.scheduler.state.cluster import ClusterState
+from pinnace.scheduler.state.pods import Pod
 from pinnace.scheduler.workers import Work
 
 _log = logging.getLogger(__name__)
@@ -112,6 +113,10 @@ class Binder:
     def reject(self, uid: str, message: str) -> None:
         """Refuse a pod that a Permit plug-in holds back."""
         self._answer(uid, unschedulable(message))
+
+    def waiting(self) -> list[tuple[Pod, str]]:
+        """Return the pods that wait for a permit, each with its node."""
+        return [(held[0].queued.pod, held[0].decision.node) for held in self._permits.values()]
 
     def is_waiting(self, uid: str) -> bool:
         """Return whether a decided pod waits for a permit or for PreBind."""

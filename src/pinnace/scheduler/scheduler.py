@@ -118,6 +118,10 @@ class Scheduler:
         """Refuse a pod that a Permit plug-in holds back."""
         self._binder.reject(uid, message)
 
+    def waiting(self) -> list[tuple[Pod, str]]:
+        """Return the pods that Permit plug-ins hold back, each with its node."""
+        return self._binder.waiting()
+
     def _has_room(self, pod: Pod, node: str) -> bool:
         """Return whether a node has the resources that a waiting pod requests."""
         slot = self.state.nodes.slot_of.get(node, -1)

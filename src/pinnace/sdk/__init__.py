@@ -11,11 +11,13 @@ from pinnace.process.backoff import Backoff
 from pinnace.reconcile.failures import Permanent, Retry
 from pinnace.reconcile.leader import Terms
 from pinnace.reconcile.predicates import annotations_changed, generation_changed, labels_changed
+from pinnace.reconcile.readiness import ObjectReadiness
 from pinnace.sdk.backends.backend import Backend, Memory, Overtaken, SqliteTable
 from pinnace.sdk.backends.rest import RestCollection
 from pinnace.sdk.handlers.options import Select
 from pinnace.sdk.handlers.reviews import Admission, Refused
 from pinnace.sdk.metrics.http_json import HttpJson
+from pinnace.sdk.metrics.instruments import Counter, Gauge, Histogram
 from pinnace.sdk.metrics.prometheus import Prometheus
 from pinnace.sdk.metrics.samples import MetricQuery, Sample
 from pinnace.sdk.operator.context import Context
@@ -36,8 +38,11 @@ __all__ = [
     "Condition",
     "Conditions",
     "Context",
+    "Counter",
     "CustomResource",
     "Field",
+    "Gauge",
+    "Histogram",
     "HookRequest",
     "HttpJson",
     "Key",
@@ -49,6 +54,7 @@ __all__ = [
     "Model",
     "NotStructural",
     "Object",
+    "ObjectReadiness",
     "Operator",
     "Overtaken",
     "Permanent",

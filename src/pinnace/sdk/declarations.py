@@ -26,6 +26,7 @@ from pinnace.sdk.handlers.handlers import (
 )
 from pinnace.sdk.handlers.permissions import MAKE, OWN, READ, Permission, merge
 from pinnace.sdk.metrics.functions import CustomMetrics
+from pinnace.sdk.metrics.instruments import Instruments
 from pinnace.sdk.resources.custom_resource import (
     AnyResource,
     definition_of,
@@ -66,6 +67,8 @@ class Declarations:
     indexes: list[Index] = field(default_factory=list)
     apis: list[ServedApi] = field(default_factory=list)
     metrics: CustomMetrics = field(default_factory=CustomMetrics)
+    instruments: Instruments = field(default_factory=Instruments)
+    """The counters, gauges and histograms of the author."""
     computed: ComputedApiDeclaration | None = None
     """An API without objects that is served as a whole."""
     extra_permissions: list[Permission] = field(default_factory=list)

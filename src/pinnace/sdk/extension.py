@@ -35,6 +35,10 @@ class Extension(Runnable):
     def running(self, client: Client, **options: Any) -> AbstractAsyncContextManager[Manager]:
         """Run within a block."""
 
+    @abstractmethod
+    def account(self, namespace: str) -> list[Object]:
+        """Return its ServiceAccount in a namespace, with its generated roles and their bindings."""
+
 
 class NodePlugin(Runnable):
     """A program that runs on a node, and serves it over the sockets in kubelet's directory."""

@@ -11,11 +11,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pinnace.auth.certificates.authority import CertificateFiles
 from pinnace.client import kubeconfig_files as kubeconfig
 from pinnace.client.client import Client
+from pinnace.client.transport import ConnectionLost
 from pinnace.cluster.control_plane import ControlPlane, build, build_on, fork_foundation
 from pinnace.cluster.controllers import controllers_of
 from pinnace.cluster.in_process import InProcessTransport, in_process_client
@@ -25,7 +26,7 @@ from pinnace.controllers.security.server_config_maps import TRUST
 from pinnace.controllers.storage.local_path import DIRECTORY as VOLUMES
 from pinnace.controllers.storage.local_path import default_storage_class
 from pinnace.model.objects import Kind, Object
-from pinnace.model.users import AUTHENTICATED, MASTERS, User
+from pinnace.model.users import AUTHENTICATED, MASTERS, User, service_account_groups, service_account_name
 from pinnace.node.simulated.machines import NodeShape
 from pinnace.node.simulated.nodes import SimulatedNodes
 from pinnace.node.simulated.stages import Life
@@ -33,7 +34,7 @@ from pinnace.process.tasks import Tasks
 from pinnace.reconcile.informer import EmptyKind
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.extension import Extension
-from pinnace.sdk.installation.installation import install_external_definitions
+from pinnace.sdk.installation.installation import install_account, install_external_definitions
 from pinnace.sdk.operator.operator import Operator
 from pinnace.server.bootstrap.creation import bootstrap
 from pinnace.serving.cache.fanout import Fanout
@@ -44,13 +45,17 @@ from pinnace.store.store import Change
 from pinnace.testing.clock import ManualClock
 from pinnace.testing.faults import Faults, UnusedFault, describe
 from pinnace.testing.faulty_api import FaultyApi, is_bookkeeping
-from pinnace.testing.handler_time import HandlerTime
+from pinnace.testing.handler_time import HandlerTime, modules_of
 from pinnace.testing.history import ObjectHistory
 from pinnace.testing.nodes import ClusterNodes, NodeSetup
 from pinnace.testing.recordings import Recording, read_recording, remove_object, store_object
 from pinnace.testing.wire import Wire, certificates, open_wire
 
 ADMIN = User("admin", (MASTERS, AUTHENTICATED))
+Rights = Literal["role", "admin"]
+"""The permissions of an operator: those of its generated role, or all."""
+ACCOUNT_NAMESPACE = "default"
+"""The namespace of the ServiceAccounts of operators, and of their Leases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,23 +212,38 @@ class Cluster:
             return self._wire.client(user, clock=self.clock, field_manager=name)
         return in_process_client(self.plane.local(user or ADMIN), clock=self.clock, field_manager=name)
 
-    async def run(self, operator: Extension, *, client: Client | None = None, **options: Any) -> Manager:
+    async def run(
+        self, operator: Extension, *, client: Client | None = None, rights: Rights = "role", **options: Any
+    ) -> Manager:
         """Start an operator or a scheduler, which runs until the test ends. Its CRDs are installed when this returns.
 
-        Those of `external` kinds are installed too, unless the test has done it.
+        Those of `external` kinds are installed too, unless the test has done it. It acts as its ServiceAccount, with
+        exactly the roles that `pinnace manifests` writes: a missing permission fails here as in a real cluster, and the
+        log has the rule to add. `rights="admin"` lets it do everything, and `client` replaces its identity.
         """
         await self._begin()
         if isinstance(operator, Operator):
             self._handler_time.enter(operator)
-            self._log_as_in_production(operator.name)
+            modules = (str(names.get("__name__", "")) for names in modules_of(operator))
+            for name in {operator.name, *modules}:
+                self._log_as_in_production(name)
         if options.get("install", True) and isinstance(operator, Operator):
             await install_external_definitions(self.client, operator.declarations)
-        return await self.keep(
-            operator.running(client or self._client(None, operator.name), **options), name=operator.name
-        )
+        connection = _Connection()
+        admin = self._client(None, operator.name).fenced(connection.check)
+        if client is None and rights == "role":
+            await install_account(self.client, operator.account(ACCOUNT_NAMESPACE))
+            account = service_account_name(ACCOUNT_NAMESPACE, operator.name)
+            groups = (*service_account_groups(ACCOUNT_NAMESPACE), AUTHENTICATED)
+            client = self._client(User(account, groups), operator.name)
+            options.setdefault("installer", admin)
+        fenced = admin if client is None else client.fenced(connection.check)
+        return await self.keep(operator.running(fenced, **options), name=operator.name, connection=connection)
 
     def _log_as_in_production(self, name: str) -> None:
         """Let handlers log at level INFO, into pytest's capture, so that a call that cannot be logged fails."""
+        if not name or name.partition(".")[0] == "pinnace":
+            return
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
             logger.setLevel(logging.INFO)
@@ -249,8 +269,10 @@ class Cluster:
         await self.settle()
         return nodes
 
-    async def keep(self, started: AbstractAsyncContextManager[Manager], *, name: str) -> Manager:
-        """Keep a manager running until the test ends."""
+    async def keep(
+        self, started: AbstractAsyncContextManager[Manager], *, name: str, connection: _Connection | None = None
+    ) -> Manager:
+        """Keep a manager running until the test ends. `kill` cuts its `connection`."""
         ready: asyncio.Future[Manager] = asyncio.get_running_loop().create_future()
         stop = asyncio.Event()
 
@@ -277,7 +299,7 @@ class Cluster:
         manager.last_change = self.plane.last_change
         if name != _CONTROLLERS:
             self.history.observe(manager)
-        self.kept.append(KeptManager(manager, stop, task))
+        self.kept.append(KeptManager(manager, stop, task, connection or _Connection()))
         self.managers.append(manager)
         return manager
 
@@ -288,6 +310,7 @@ class Cluster:
             raise ValueError(f"{manager.name} does not run in this cluster")
         self.kept.remove(kept)
         self.managers.remove(manager)
+        kept.connection.is_cut = True
         for controller in manager.controllers:
             controller.grace = 0.0
         while not kept.task.done():  # Its clean-up waits for answers, too.
@@ -406,6 +429,18 @@ class Cluster:
         await self.plane.store.close()
 
 
+@dataclass(slots=True)
+class _Connection:
+    """The connection by which an operator writes."""
+
+    is_cut: bool = False
+
+    def check(self) -> None:
+        """Raise ConnectionLost once it is cut."""
+        if self.is_cut:
+            raise ConnectionLost("the operator was killed", was_sent=False)
+
+
 @dataclass(frozen=True, slots=True)
 class KeptManager:
     """A manager that runs until it is stopped."""
@@ -413,6 +448,7 @@ class KeptManager:
     manager: Manager
     stop: asyncio.Event
     task: asyncio.Task[None]
+    connection: _Connection
 
 
 @asynccontextmanager

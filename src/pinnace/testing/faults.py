@@ -15,7 +15,7 @@ from pinnace.kinds.golang.field_numbers import decode_answer, encode_answer
 from pinnace.model import errors
 from pinnace.model.authorization import Action
 from pinnace.model.objects import Object
-from pinnace.model.users import User
+from pinnace.model.users import User, is_cluster_part
 from pinnace.model.webhooks import WebhookCallError, WebhookEndpoint
 from pinnace.process.clock import AlarmClock, to_rfc3339_micro
 from pinnace.schema.golang.protobuf import read_event, split_events
@@ -145,7 +145,7 @@ class FaultRule:
         options = self.options
         if self.is_lifted or not _is_verb(options.get("verb", ""), action.verb):
             return False
-        if "user" not in options and "client" not in options and user.name.startswith("system:"):
+        if "user" not in options and "client" not in options and is_cluster_part(user.name):
             return False
         return (
             fnmatchcase(user.name, options.get("user", "*"))

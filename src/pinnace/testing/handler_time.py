@@ -27,7 +27,7 @@ class HandlerTime:
 
     def enter(self, operator: Operator) -> None:
         """Replace `datetime`, `time` and their modules in the modules of an operator's handlers."""
-        for names in _modules_of(operator):
+        for names in modules_of(operator):
             for name, value in list(names.items()):
                 virtual = self._virtual(value)
                 if virtual is not None:
@@ -47,7 +47,8 @@ class HandlerTime:
         return self._modules.get(id(value)) if isinstance(value, ModuleType) else None
 
 
-def _modules_of(operator: Operator) -> Iterable[dict[str, Any]]:
+def modules_of(operator: Operator) -> Iterable[dict[str, Any]]:
+    """Return the names of each module in which a handler is defined."""
     declared = operator.declarations
     handlers = [*declared.reconciles, *declared.cleanups, *declared.timers, *declared.changes]
     functions: list[Callable[..., Any]] = [

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from pinnace.model.objects import Key, Kind, Object
+from pinnace.model.users import is_cluster_part
 from pinnace.process.clock import Clock
 from pinnace.reconcile.controller import Controller
 from pinnace.reconcile.history import Reason, Run
@@ -234,7 +235,7 @@ class ObjectHistory:
 def is_by_client(entry: HistoryEntry) -> bool:
     """Whether an entry is not one of the cluster's own parts."""
     user = entry.origin.user if isinstance(entry, ObjectVersion) else ""
-    return not user.startswith("system:")
+    return not is_cluster_part(user)
 
 
 EVENTS = frozenset(("events", "events.events.k8s.io"))

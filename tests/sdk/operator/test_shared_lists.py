@@ -29,6 +29,7 @@ async def types_of(cluster: Cluster) -> set[str]:
 
 async def test_a_condition_on_a_deployment_stands_beside_those_of_its_controller(cluster: Cluster) -> None:
     operator = Operator("auditor")
+    operator.needs(DEPLOYMENT, "patch", subresource="status")
     calls = 0
 
     @operator.reconcile(DEPLOYMENT)
@@ -48,6 +49,7 @@ async def test_a_condition_on_a_deployment_stands_beside_those_of_its_controller
 
 async def test_a_condition_that_another_client_adds_during_the_call_is_kept(cluster: Cluster) -> None:
     operator = Operator("slow")
+    operator.needs(DEPLOYMENT, "patch", subresource="status")
     calls = 0
 
     @operator.reconcile(DEPLOYMENT)

@@ -45,6 +45,7 @@ async def test_a_start_takes_back_the_finalizers_that_nothing_needs_and_says_whi
     held = website()
     held["metadata"]["finalizers"] = ["extensions.example.com/newer", "example.com/others"]
     operator = Operator("newer", kinds=[Website])
+    operator.needs(Website, "patch")  # Without a handler its role does not allow it any more.
 
     @operator.reconcile(Website)
     async def reconcile(site: Website, ctx: Context) -> None: ...

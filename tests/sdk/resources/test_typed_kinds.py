@@ -130,6 +130,7 @@ async def test_handlers_apply_read_and_own_built_in_kinds_by_class(cluster: Clus
 
 async def test_built_in_kinds_are_reconciled_indexed_and_judged_by_class(cluster: Cluster) -> None:
     operator = Operator("typed")
+    operator.needs(Service, "patch", subresource="status")
     images: list[str] = []
 
     @operator.index(Deployment)

@@ -156,8 +156,11 @@ def _manifests_of(operator: Runnable, place: DeploymentOptions, form: str) -> di
     if isinstance(operator, NodePlugin):
         return operator.manifests(place)
     from pinnace.sdk.scheduling.manifests import scheduler_roles, scheduler_workload  # noqa: PLC0415 - it loads numpy
+    from pinnace.sdk.scheduling.scheduler import Scheduler  # noqa: PLC0415 - as above
 
-    return {
-        "rbac.yaml": scheduler_roles(operator.name, place),
+    permissions = operator.permissions() if isinstance(operator, Scheduler) else ()
+    crds = operator.crds()
+    return ({"crds.yaml": crds} if crds else {}) | {
+        "rbac.yaml": scheduler_roles(operator.name, place, permissions),
         "deployment.yaml": scheduler_workload(operator.name, place),
     }

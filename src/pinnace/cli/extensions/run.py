@@ -6,6 +6,7 @@ import asyncio
 import sys
 import tempfile
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,17 +21,18 @@ from pinnace.cli.progress import progress
 from pinnace.client import kubeconfig_files as kubeconfigs
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
-from pinnace.client.kubeconfig import Access, find_access
+from pinnace.client.kubeconfig import Access, find_access, impersonation
 from pinnace.client.transport import ConnectionLost
 from pinnace.cluster.cluster import running
 from pinnace.cluster.settings import Settings
 from pinnace.model import errors
+from pinnace.model.users import service_account_groups, service_account_name
 from pinnace.process.file_watch import Saves
 from pinnace.sdk.command.main import START_FAILURES, describe_failure
 from pinnace.sdk.command.operator_files import target_of
 from pinnace.sdk.extension import Extension, NodePlugin
 from pinnace.sdk.handlers.threads import MAX_THREADS
-from pinnace.sdk.installation.installation import install_external_definitions
+from pinnace.sdk.installation.installation import install_account, install_external_definitions
 from pinnace.sdk.operator.logs import configure_logs
 from pinnace.sdk.operator.operator import Operator
 from pinnace.sdk.operator.process import run_until_signal
@@ -80,6 +82,10 @@ def run(
         Path, typer.Option(help="Of a plug-in of nodes: the directory of the node's kubelet, with its sockets.")
     ] = Path("/var/lib/kubelet"),
     nodes: Annotated[int, typer.Option(help="With --dev: simulate this many nodes.", min=0, max=10_000)] = 0,
+    rights: Annotated[
+        str,
+        typer.Option(help="With --dev: role, only what its generated role allows; or admin, everything."),
+    ] = "role",
 ) -> None:
     """Run the operator, scheduler or plug-in of nodes in a file until Ctrl-C. The kinds are installed first.
 
@@ -106,6 +112,8 @@ def run(
         "metrics_port": metrics_port,
     } | ({} if extender_port is None else {"extender_port": extender_port})
     try:
+        if rights not in ("role", "admin"):
+            fail(f"there are no rights {rights}: choose role or admin")
         loaded = load(target_of(file, module))
         if isinstance(loaded.program, NodePlugin):
             asyncio.run(run_until_signal(_run_on_node(loaded.program, root_dir)))
@@ -115,9 +123,9 @@ def run(
         if not dev and not no_install:
             _confirm(loaded.operator, find_access(path=kubeconfig, context=context), context, is_agreed=yes)
         if dev:
-            asyncio.run(_run_in_new_cluster(loaded, kubeconfig, options, nodes, reload=reload))
+            asyncio.run(_run_in_new_cluster(loaded, kubeconfig, options, nodes, reload=reload, rights=rights))
         else:
-            asyncio.run(_run(loaded, kubeconfig, context, namespace, options, reload=reload, is_alone=False))
+            asyncio.run(_run(loaded, kubeconfig, context, namespace, options, reload=reload))
     except ConnectionLost as error:
         fail(f"{error}; start a cluster with pinnace up --merge, or add --dev for a temporary one")
     except START_FAILURES as error:
@@ -159,16 +167,17 @@ async def _run(
     options: dict[str, Any],
     *,
     reload: bool,
-    is_alone: bool,
+    is_alone: bool = False,
+    rights: str = "admin",
 ) -> None:
     access = find_access(path=kubeconfig, context=context)
     async with connect(access, namespace=namespace, field_manager=loaded.operator.name) as client:
-        working = _Working(client, options, access.server, is_alone=is_alone)
+        working = _Working(client, options, access, is_alone=is_alone, has_role=rights == "role")
         await run_until_signal(working.until_saved(loaded) if reload else working.work(loaded.operator))
 
 
 async def _run_in_new_cluster(
-    loaded: Loaded, kubeconfig: Path | None, options: dict[str, Any], nodes: int, *, reload: bool
+    loaded: Loaded, kubeconfig: Path | None, options: dict[str, Any], nodes: int, *, reload: bool, rights: str
 ) -> None:
     import_module("aiohttp")  # Before the cluster runs, which would report the import as a stall of its loop.
     with tempfile.TemporaryDirectory(prefix="pinnace-") as scratch:
@@ -178,18 +187,24 @@ async def _run_in_new_cluster(
         ) as cluster:
             print(f"a cluster for {loaded.operator.name} is ready at {cluster.url}")
             print(f"  export KUBECONFIG={path}", flush=True)
-            await _run(loaded, path, "", "", options, reload=reload, is_alone=True)
+            await _run(loaded, path, "", "", options, reload=reload, is_alone=True, rights=rights)
 
 
 class _Working:
     """A running operator, and the one that replaces it when its file is saved. The cluster stays."""
 
-    def __init__(self, client: Client, options: dict[str, Any], server: str, *, is_alone: bool) -> None:
-        """`is_alone` if the cluster was started for the operator: then it also installs the external kinds it uses."""
+    def __init__(
+        self, client: Client, options: dict[str, Any], access: Access, *, is_alone: bool, has_role: bool
+    ) -> None:
+        """`is_alone` if the cluster was started for the operator: then it also installs the external kinds it uses.
+
+        With `has_role` the operator acts as a ServiceAccount with its generated role, as it will once it is deployed.
+        """
         self._client = client
         self._is_alone = is_alone
+        self._has_role = has_role
         self._options = options
-        self._server = server
+        self._access = access
 
     async def until_saved(self, loaded: Loaded) -> None:
         """Run, and restart after each save. Only the first start may fail: later errors are printed."""
@@ -217,8 +232,12 @@ class _Working:
             with progress(f"installing {operator.name}"):
                 if self._is_alone and self._options["install"] and isinstance(operator, Operator):
                     await install_external_definitions(self._client, operator.declarations)
-                manager = await stack.enter_async_context(operator.running(self._client, **self._options))
-            await stack.enter_async_context(answer_why(manager, server=self._server))
+                client, options = self._client, self._options
+                if self._has_role:
+                    client = await stack.enter_async_context(await self._connect_as_account(operator))
+                    options = {**options, "installer": self._client}
+                manager = await stack.enter_async_context(operator.running(client, **options))
+            await stack.enter_async_context(answer_why(manager, server=self._access.server))
             if self._options.get("leader_election"):
                 print(f"{operator.name} is ready, and works while it holds its lease; Ctrl-C stops it.", flush=True)
             else:
@@ -229,6 +248,15 @@ class _Working:
                     flush=True,
                 )
             await asyncio.get_running_loop().create_future()
+
+    async def _connect_as_account(self, operator: Extension) -> Client:
+        """Install the operator's generated account and roles, and return a client that acts as it."""
+        namespace = self._client.namespace
+        await install_account(self._client, operator.account(namespace))
+        account = service_account_name(namespace, operator.name)
+        headers = impersonation({"as": account, "as-groups": service_account_groups(namespace)})
+        access = replace(self._access, headers=headers)
+        return connect(access, namespace=namespace, field_manager=operator.name)
 
 
 def _print_failure(name: str, error: BaseException | None) -> None:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from pinnace.client.mapping import KindLike, kind_from
 from pinnace.sdk.handlers.calls import is_async
-from pinnace.sdk.handlers.handlers import ConversionHandler
+from pinnace.sdk.handlers.handlers import ConversionHandler, ReconcileHandler
 from pinnace.sdk.handlers.names import check_annotation, check_known
 from pinnace.sdk.handlers.options import Select
 from pinnace.sdk.resources.custom_resource import AnyResource, is_resource_class
@@ -68,7 +68,32 @@ def check_watches(watches: Mapping[Any, Any] | None, decorator: str) -> None:
             f"operator.{decorator}: watches maps each kind to a function that returns the keys to reconcile: "
             'write watches={"v1/Secret": lambda secret: [Key(namespace, name)]}'
         )
+    for to_keys in watches.values():
+        check_waits_for_nothing(to_keys, decorator)
     check_kinds(list(watches), decorator, "watches")
+
+
+def check_waits_for_nothing(function: Callable[..., Any], decorator: str) -> None:
+    """Raise TypeError for an `async def` function where the result is needed at once."""
+    if is_async(function):
+        raise TypeError(
+            f"operator.{decorator}: {_name_of(function)} is called for each change and must not wait: write def "
+            "instead of async def, and read other objects from `Caches`"
+        )
+
+
+def check_prune(handler: ReconcileHandler, others: Iterable[ReconcileHandler]) -> None:
+    """Raise ValueError if one of two handlers would delete what the other applies for the same objects."""
+    if handler.prune and not handler.owns:
+        raise ValueError("operator.reconcile(prune=True) deletes objects of owned kinds: name them in owns=[...]")
+    owned = {kind_from(select.kind) for select in handler.owns}
+    for other in others:
+        both = owned & {kind_from(select.kind) for select in other.owns}
+        if both and kind_from(other.kind) == kind_from(handler.kind) and (handler.prune or other.prune):
+            raise ValueError(
+                f"{handler.name} and {other.name} both own {min(both).name}, and prune=True of one would delete what "
+                "the other applies: do both in one function"
+            )
 
 
 def check_operations(operations: Iterable[str], decorator: str) -> None:

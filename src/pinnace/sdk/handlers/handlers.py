@@ -36,6 +36,8 @@ class ReconcileHandler(ObjectHandler):
     owns: tuple[Select, ...]
     watches: tuple[tuple[Select, ToKeys], ...]
     resync: float
+    prune: bool = False
+    """Whether owned objects that a call has not applied are deleted after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from pinnace.model.selectors import LabelsLike, selector_text
 from pinnace.process.backoff import Backoff
 from pinnace.reconcile.predicates import Predicate
 from pinnace.reconcile.queue import RETRIES, ReconcileLimits
+from pinnace.sdk.handlers.calls import is_async
 from pinnace.sdk.resources.spelling import nearest
 
 
@@ -57,6 +58,8 @@ class CallOptions:
             raise ValueError(f"retries={self.retries}: write 0 or more, or leave it out to retry for ever")
         if self.when is not None and not callable(self.when):
             raise TypeError(f"when={self.when!r}: write a function of the old and the new object")
+        if self.when is not None and is_async(self.when):
+            raise TypeError(f"when={self.when!r} is called for each change and must not wait: write def, not async def")
 
     @property
     def limits(self) -> ReconcileLimits:

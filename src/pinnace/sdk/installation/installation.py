@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from pinnace.client.client import Client
@@ -35,6 +36,20 @@ async def install_definitions(
             continue
         await put(client, definition, manager=declarations.name)
         await wait_until_established(client, definition["metadata"]["name"])
+
+
+async def install_account(client: Client, objects: Iterable[Object]) -> None:
+    """Give an operator its generated account and roles, for tests and development clusters.
+
+    A namespace that the operator watches is created if there is none: it may come later than the operator.
+    """
+    for obj in objects:
+        try:
+            await client.apply(obj, force=True)
+        except errors.NotFound:
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": obj["metadata"]["namespace"]}}
+            await client.create(namespace)
+            await client.apply(obj, force=True)
 
 
 async def install_external_definitions(client: Client, declarations: Declarations) -> None:

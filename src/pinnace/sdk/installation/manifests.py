@@ -125,12 +125,12 @@ def cluster_permissions(operator: Declarations) -> list[Permission]:
         for permission in operator.permissions()
         if not operator.namespaces or not _is_namespaced(operator, permission)
     ]
-    change = ("get", "patch")
+    change, follow = ("get", "patch"), ("get", "list", "patch", "watch")
     group = "admissionregistration.k8s.io"
     if any(handler.mutates for handler in operator.admission):
-        permissions.append(Permission(group, "mutatingwebhookconfigurations", change, (operator.name,)))
+        permissions.append(Permission(group, "mutatingwebhookconfigurations", follow, (operator.name,)))
     if any(not handler.mutates for handler in operator.admission):
-        permissions.append(Permission(group, "validatingwebhookconfigurations", change, (operator.name,)))
+        permissions.append(Permission(group, "validatingwebhookconfigurations", follow, (operator.name,)))
     if operator.served_kinds:
         names = tuple(service["metadata"]["name"] for service in api_services(versions_of(operator.served_kinds), {}))
         permissions.append(Permission("apiregistration.k8s.io", "apiservices", change, names))
@@ -148,9 +148,8 @@ def cluster_permissions(operator: Declarations) -> list[Permission]:
     converted = {conversion.old.declared.crd_name for conversion in operator.conversions}
     if converted:
         names = tuple(sorted(converted))
-        permissions.append(Permission("apiextensions.k8s.io", "customresourcedefinitions", change, names))
-        # RBAC cannot limit a list or watch with a field selector to one name.
-        permissions.append(Permission("apiextensions.k8s.io", "customresourcedefinitions", ("list", "watch")))
+        # A list or watch with the field selector metadata.name is authorized by that name.
+        permissions.append(Permission("apiextensions.k8s.io", "customresourcedefinitions", follow, names))
     return permissions
 
 

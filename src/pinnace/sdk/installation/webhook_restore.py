@@ -34,7 +34,7 @@ class PreviousWebhooks:
 async def find_previous_webhooks(client: Client, declarations: Declarations, own_url: str) -> PreviousWebhooks:
     """Return the webhooks that this run will replace. Log those that a killed run has left behind."""
     previous = PreviousWebhooks(own_url)
-    for definition in _converted_definitions(declarations):
+    for definition in converted_definitions(declarations):
         name = definition["metadata"]["name"]
         conversion = _conversion_of(await client.get_or_none(DEFINITION, name))
         if await _is_answered(_addresses(conversion), declarations.name):
@@ -75,15 +75,15 @@ async def restore_webhooks(client: Client, declarations: Declarations, previous:
             continue
         except _GONE as error:
             _log.warning("%s %s was not restored and leads nowhere: %s", configuration["kind"], name, error)
-    for definition in _converted_definitions(declarations):
+    for definition in converted_definitions(declarations):
         name = definition["metadata"]["name"]
         try:
             conversion = _conversion_of(await client.get_or_none(DEFINITION, name))
             if not _leads_to(_addresses(conversion), previous.own_url):
                 continue  # It was deleted meanwhile, or another run converts it.
             former = previous.conversions.get(name)
-            is_answered = former is not None and await _is_answered(_addresses(former))
-            await put(client, _restore(definition, former if is_answered else None), manager=declarations.name)
+            leads_on = former is not None and await _is_answered(_addresses(former))
+            await put(client, _restore(definition, former if leads_on else None), manager=declarations.name)
         except _GONE as error:
             _log.warning("%s was not restored; its conversion webhook leads nowhere: %s", name, error)
 
@@ -134,7 +134,7 @@ def _restore(definition: Object, former: Object | None) -> Object:
     return {**definition, "spec": {**spec, "versions": versions, "conversion": {"strategy": "None"}}}
 
 
-def _converted_definitions(declarations: Declarations) -> list[Object]:
+def converted_definitions(declarations: Declarations) -> list[Object]:
     """Return the definitions whose versions the operator converts."""
     marked = declarations.crds(conversion={"strategy": "None"})
     return [definition for definition in marked if "conversion" in definition["spec"]]

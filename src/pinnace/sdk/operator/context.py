@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Literal, TypeVar, cast, overload
+from typing import Any, Literal, NamedTuple, TypeVar, cast, overload
 
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindLike, KindName, kind_from
+from pinnace.client.snapshots import Snapshot
 from pinnace.client.typed import SERVERS_OWN, Resource, applied_of, typed, typed_list, wire_of
 from pinnace.model import errors
-from pinnace.model.objects import Key, Kind, Object, kind_of
+from pinnace.model.objects import Key, Kind, Object, key_of, kind_of
 from pinnace.model.selectors import LabelsLike, label_selector, selector_text
 from pinnace.reconcile.conditions import set_condition
 from pinnace.reconcile.events import EventType
 from pinnace.reconcile.informer import Informer
-from pinnace.reconcile.owners import set_owner
+from pinnace.reconcile.owners import controller_of, set_owner
+from pinnace.reconcile.readiness import ObjectReadiness, readiness_of
+from pinnace.sdk.handlers.options import Select
 from pinnace.sdk.handlers.permissions import APPLY, OWN, ApplyForbidden, Permission
 from pinnace.sdk.operator.logs import Log
 from pinnace.sdk.operator.runtime import Caches, OperatorRuntime
@@ -25,7 +28,25 @@ from pinnace.sdk.resources.custom_resource import CustomResource
 from pinnace.sdk.resources.models import Condition
 
 Answer = TypeVar("Answer")
+_CONTROLLER = "the uid of the controller"
+_MOST_CHANGES = 10
 Trigger = Literal["created", "changed", "deleted", "resumed", "related", "requeued", "resync"]
+
+
+class AppliedChange(NamedTuple):
+    """An object that an apply has created or changed."""
+
+    kind: Kind
+    key: Key
+    before: Object | None
+    """As the cache had it; None if it was created, or if its kind is not cached."""
+    after: Object
+
+
+def _controller_uid(snapshot: Snapshot[Any]) -> tuple[str, ...]:
+    """Return the uid of the object's controller, as the values of an index."""
+    owners = snapshot.metadata.get("ownerReferences") or ()
+    return tuple(owner["uid"] for owner in owners if owner.get("controller"))
 
 
 class Context:
@@ -52,6 +73,10 @@ class Context:
         self._obj = obj
         self._typed = typed
         self._operator = runtime.declarations.name
+        self._applied: set[tuple[str, str, Key]] = set()
+        """Group, kind and key of each object that was applied with the handled object as its owner."""
+        self.changed: list[AppliedChange] = []
+        """The objects that an apply has changed or created; the first few."""
 
     @property
     def key(self) -> Key:
@@ -85,6 +110,8 @@ class Context:
             except ValueError as error:
                 raise ValueError(f"{error}; apply it with own=False, and delete it in on_delete") from None
         name = Key(metadata.get("namespace", "") if served.namespaced else "", metadata.get("name", ""))
+        if own:
+            self._applied.add((served.kind.group, served.kind.name, name))
         present = self._cached(served.kind, name)
         applied, manager = self._runtime.applied, self._operator
         if present is not None and applied.is_applied(served.kind, name, wire, present, manager=manager):
@@ -98,7 +125,13 @@ class Context:
                 rules.append(Permission(owner.kind.group, f"{owner.plural}/finalizers", OWN))
             raise ApplyForbidden(denied, rules) from None
         applied.remember(served.kind, name, wire, answer, manager=manager)
+        self._note_change(AppliedChange(served.kind, name, present, answer))
         return typed(obj, answer)
+
+    def _note_change(self, change: AppliedChange) -> None:
+        before = change.before["metadata"].get("resourceVersion") if change.before is not None else None
+        if len(self.changed) < _MOST_CHANGES and before != change.after["metadata"].get("resourceVersion"):
+            self.changed.append(change)
 
     async def delete(self, kind: KindLike, name: str, *, namespace: str | None = None) -> None:
         """Delete an object and its dependents. An object that does not exist is no error.
@@ -138,6 +171,59 @@ class Context:
     def indexed(self, kind: Any, index: str, value: str) -> list[Any]:
         """Return the objects of all namespaces for which an `@operator.index` function gives this value."""
         return Caches(self._manager, self._runtime.declarations.namespaces).indexed(kind, index, value)
+
+    @overload
+    async def owned(self, kind: type[Resource]) -> list[Resource]: ...
+    @overload
+    async def owned(self, kind: KindName) -> list[Object]: ...
+    async def owned(self, kind: Any) -> list[Any]:
+        """Return the objects of a kind that the handled object controls, as `apply` makes them, sorted by name."""
+        uid, where = self._obj["metadata"]["uid"], self.key.namespace
+        informer = self._informer(kind_from(kind), where)
+        if informer is None:
+            listed = await self.client.list(kind_from(kind), namespace=where)
+            objects = [obj for obj in listed if (controller_of(obj) or {}).get("uid") == uid]
+        else:
+            informer.cache.add_encoded_index(_CONTROLLER, _controller_uid)
+            objects = informer.cache.by_index(_CONTROLLER, uid)
+        return typed_list(kind, sorted(objects, key=key_of))
+
+    def ready(self, obj: Any) -> ObjectReadiness:
+        """Return whether an object is as its spec says, by the rules of kstatus; its `message` says what is missing.
+
+        `if not (ready := ctx.ready(deployment)): raise Retry(reason=ready.message)`. It judges the kinds of Kubernetes,
+        and custom kinds by `observedGeneration` and the conditions Ready, Reconciling and Stalled.
+        """
+        return readiness_of(wire_of(obj), now=self.now())
+
+    async def prune(self, owns: Iterable[Select]) -> None:
+        """Delete what earlier calls have applied as owned by the handled object, and this one has not."""
+        uid = self._obj["metadata"]["uid"]
+        for select in owns:
+            kind = kind_from(select.kind)
+            for informer in self._manager.informers:
+                scope = informer.scope
+                if (scope.kind, scope.labels, scope.fields) != (kind, selector_text(select.labels), select.fields):
+                    continue
+                informer.cache.add_encoded_index(_CONTROLLER, _controller_uid)
+                for key in sorted(informer.cache.keys_by_index(_CONTROLLER, uid)):
+                    snapshot = informer.cache.snapshot(key)
+                    if snapshot is not None and (kind.group, kind.name, key) not in self._applied:
+                        await self._delete_unapplied(kind, snapshot)
+
+    async def _delete_unapplied(self, kind: Kind, snapshot: Snapshot[Any]) -> None:
+        metadata, key = snapshot.metadata, snapshot.key
+        managers = metadata.get("managedFields") or ()
+        is_applied = any((by.get("manager"), by.get("operation")) == (self._operator, "Apply") for by in managers)
+        if metadata.get("deletionTimestamp") or not is_applied:
+            return
+        try:
+            await self.client.delete(
+                kind, key.name, namespace=key.namespace, propagation="Background", uid=metadata["uid"]
+            )
+        except (errors.NotFound, errors.Conflict):
+            return  # Another object has taken the name, or there is none any more.
+        self.log.info("deleted %s %s, which is no longer applied", kind.name, key)
 
     @overload
     async def list(

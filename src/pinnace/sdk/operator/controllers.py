@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,12 +13,13 @@ from pinnace.client.snapshots import Snapshot
 from pinnace.client.typed import typed
 from pinnace.model.objects import Key, Kind, Object, key_of
 from pinnace.model.selectors import selector_text
+from pinnace.reconcile.cache import IndexFunction
 from pinnace.reconcile.controller import Controller, Reconcile
 from pinnace.reconcile.informer import Informer
 from pinnace.reconcile.metrics import FUNCTION_ERRORS
 from pinnace.reconcile.predicates import Predicate
 from pinnace.sdk.handlers.calls import call_in_thread, parameter_count
-from pinnace.sdk.handlers.handlers import ChangeHandler, CleanupHandler, ObjectHandler, ReconcileHandler, ToKeys
+from pinnace.sdk.handlers.handlers import ChangeHandler, CleanupHandler, Index, ObjectHandler, ReconcileHandler, ToKeys
 from pinnace.sdk.handlers.options import CallOptions, Select
 from pinnace.sdk.operator.daemons import DaemonTasks
 from pinnace.sdk.operator.field_changes import FieldReconciler
@@ -27,6 +28,7 @@ from pinnace.sdk.operator.object_calls import ObjectReconciler, ObjectWork
 from pinnace.sdk.operator.runtime import Caches, ObjectCaches, OperatorRuntime
 from pinnace.sdk.operator.sources import sources_of
 
+_MOST_SHOWN = 200
 _log = logging.getLogger(__name__)
 
 
@@ -47,24 +49,33 @@ class _Assembly:
         self._finalizers: dict[Kind, KindFinalizer] = {}
         self._daemons: dict[Kind, list[DaemonTasks]] = {}
         self._controllers: list[Controller] = []
+        self._reported: set[str] = set()
+        """The functions of the author that have failed."""
 
     def build(self) -> list[Controller]:
         declarations = self._declarations
         for index in declarations.indexes:
+            function = self._index_function(index)
             for namespace in declarations.namespaces or ("",):
-                self._manager.cache(kind_from(index.kind), namespace=namespace).add_index(index.name, index.function)
+                self._manager.cache(kind_from(index.kind), namespace=namespace).add_index(index.name, function)
         for daemon in declarations.daemons:
             self._add_daemon(daemon)
         self._add_reconciles()
         for timer in declarations.timers:
-            self._add(timer, "timer", self._reconciler(timer, every=timer.seconds), when=_is_first(timer.options.when))
+            self._add(
+                timer,
+                "timer",
+                self._reconciler(timer, every=timer.seconds),
+                when=_is_first(self._tolerant(timer.options.when)),
+            )
         for field in declarations.fields:
             work = ObjectWork(kind=field.kind, handler=field, finalizer=self._finalizer(field.kind))
             fields = FieldReconciler(self._runtime, field, work)
             fields.calls.controller = self._add(field, "field", fields.reconcile)
         for change in declarations.changes:
             name = self._names.choose(change.kind, suffix="changes")
-            self._controllers.append(self._manager.add(report_controller(name, self._runtime, change)))
+            when = self._tolerant(change.options.when)
+            self._controllers.append(self._manager.add(report_controller(name, self._runtime, change, when)))
         for source in sources_of(self._runtime, self._controllers):
             self._manager.add_part(f"source/{source.name}", source.run)
         for kind in self._kinds():
@@ -113,7 +124,7 @@ class _Assembly:
             reconciler.controller = controller
             self._controllers.append(self._manager.add(controller))
         for cleanup in waiting.values():
-            when = cleanup.options.when
+            when = self._tolerant(cleanup.options.when)
             is_wanted = partial(_or_deletion, when) if when is not None else None
             self._add(cleanup, "", self._reconciler(None, cleanup=cleanup), when=is_wanted)
 
@@ -125,19 +136,21 @@ class _Assembly:
             for owned in handler.owns:
                 controller.owns(kind_from(owned.kind), when=self._tolerant(owned.when), **_selection(owned, namespace))
             for watched, to_keys in handler.watches:
-                mapper = self._mapper(to_keys)
+                mapper = self._mapper(to_keys, handler)
                 when = self._tolerant(watched.when)
                 controller.watches(kind_from(watched.kind), mapper, when=when, **_selection(watched, namespace))
 
-    def _mapper(self, to_keys: ToKeys) -> Any:
+    def _mapper(self, to_keys: ToKeys, handler: ReconcileHandler) -> Callable[[Object], Iterable[Key]]:
+        """Return a mapping function that reports the failure of another, and names all objects near by then."""
         caches = (Caches(self._manager, self._declarations.namespaces),) if parameter_count(to_keys) >= 2 else ()
+        own = ObjectCaches(self._runtime, handler.kind, handler.options)
 
         def find_keys(obj: Object) -> Iterable[Key]:
             try:
                 return _checked(to_keys(obj, *caches))
-            except Exception:
-                self._report(to_keys, obj)
-                return ()
+            except (Exception, SystemExit) as error:
+                self._report(to_keys, obj, error)
+                return own.keys_near(key_of(obj).namespace)
 
         return find_keys
 
@@ -150,17 +163,35 @@ class _Assembly:
         def is_wanted(old: Object | None, new: Object | None) -> bool:
             try:
                 return predicate(old, new)
-            except Exception:
-                self._report(predicate, new or old or {})
+            except (Exception, SystemExit) as error:
+                self._report(predicate, new or old or {}, error)
                 return True
 
         return is_wanted
 
-    def _report(self, function: Any, obj: Object) -> None:
-        """Log and count a function of the author that failed for an object."""
-        name = getattr(function, "__qualname__", repr(function))
+    def _index_function(self, index: Index) -> IndexFunction[Object]:
+        """Return an index function that reports the failure of another: the object is in the cache all the same."""
+
+        def find_values(obj: Object) -> Iterable[str]:
+            try:
+                return _checked_values(index.function(obj))
+            except (Exception, SystemExit) as error:
+                self._report(index.name, obj, error)
+                return ()
+
+        return find_values
+
+    def _report(self, function: Any, obj: Object, error: BaseException) -> None:
+        """Log and count a function of the author that failed for an object, with a traceback the first time."""
+        name = function if isinstance(function, str) else getattr(function, "__qualname__", repr(function))
         about = f"{obj.get('kind', 'object')} {key_of(obj)}" if obj else "no object"
-        _log.exception("%s: the function %s failed for %s", self._declarations.name, name, about)
+        message = f"{type(error).__name__}: {error}"
+        is_new = name not in self._reported
+        self._reported.add(name)
+        operator = self._declarations.name
+        _log.error(
+            "%s: the function %s failed for %s: %s", operator, name, about, message, exc_info=error if is_new else None
+        )
         self._manager.metrics.count(FUNCTION_ERRORS, (("function", name),))
 
     def _add_daemon(self, daemon: Any) -> None:
@@ -224,6 +255,22 @@ class _Assembly:
         return list(dict.fromkeys(kind_from(handler.kind) for handler in handlers))
 
 
+def _checked_values(values: Any) -> list[str]:
+    """Return the values that an index function has returned. Raise TypeError for anything else."""
+    if isinstance(values, Iterable) and not isinstance(values, str | bytes):
+        listed: list[Any] = list(values)
+        if all(isinstance(value, str) for value in listed):
+            return listed
+        values = listed
+    raise TypeError(f"it returned {_briefly(values)}: return a list of strings, [] for none")
+
+
+def _briefly(value: Any) -> str:
+    """Return what a function has returned, as text of limited length."""
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+
+
 def _checked(keys: Any) -> list[Key]:
     """Return the keys that a function has returned. Raise TypeError for anything else."""
     if isinstance(keys, Iterable) and not isinstance(keys, str | bytes | Key):
@@ -231,7 +278,7 @@ def _checked(keys: Any) -> list[Key]:
         if all(isinstance(key, tuple) and len(key) == 2 for key in listed):
             return [Key(*key) for key in listed]
         keys = listed
-    raise TypeError(f"it returned {keys!r}: return a list of Key(namespace, name)")
+    raise TypeError(f"it returned {_briefly(keys)}: return a list of Key(namespace, name)")
 
 
 async def _stop_all(daemons: list[DaemonTasks], key: Key) -> None:
@@ -285,7 +332,7 @@ class _Names:
         return unique
 
 
-def report_controller(name: str, runtime: OperatorRuntime, change: ChangeHandler) -> Controller:
+def report_controller(name: str, runtime: OperatorRuntime, change: ChangeHandler, when: Predicate | None) -> Controller:
     """Return a controller that reports every change, in order for each object, and repeats a report that fails."""
     informers = ObjectCaches(runtime, change.kind, change.options).informers
     reported: dict[Key, Snapshot] = {}
@@ -315,7 +362,7 @@ def report_controller(name: str, runtime: OperatorRuntime, change: ChangeHandler
     options = change.options
     controller = Controller(name, report, workers=1, limits=options.limits, exclusion=runtime.exclusion(change.kind))
     for selection in runtime.selections(options):
-        controller.for_(kind_from(change.kind), when=options.when, **selection)
+        controller.for_(kind_from(change.kind), when=when, **selection)
     return controller
 
 

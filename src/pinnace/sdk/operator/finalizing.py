@@ -11,6 +11,7 @@ from pinnace.model import errors
 from pinnace.model.objects import Key, Kind, Object, key_of
 from pinnace.reconcile.finalizers import ensure_finalizer, has_finalizer, remove_finalizer
 from pinnace.sdk.handlers.handlers import CleanupHandler
+from pinnace.sdk.handlers.permissions import missing_permission
 from pinnace.sdk.operator.runtime import ObjectCaches, OperatorRuntime
 
 _NAMED = 5
@@ -73,7 +74,8 @@ class KindFinalizer:
                 await self.release(obj)
                 released.append(key_of(obj))
         except (errors.ApiError, ConnectionLost, NoCredentials) as error:
-            _log.warning("cannot take back the finalizer %s of %s: %s", self.name, self._kind.name, error)
+            missing = missing_permission(error) if isinstance(error, errors.Forbidden) else None
+            _log.warning("cannot take back the finalizer %s of %s: %s", self.name, self._kind.name, missing or error)
         if not released:
             return
         reason = "has no on_delete handler for them" if self._cleanup is None else "selects others in on_delete"

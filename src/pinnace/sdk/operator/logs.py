@@ -41,11 +41,32 @@ class Log(logging.LoggerAdapter[logging.Logger]):
     In text they follow the message, as ready=2; in JSON they are fields of the line. Each record names the object.
     """
 
-    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+    def debug(self, msg: object, /, *args: object, **kwargs: Any) -> None:  # type: ignore[override]
+        self._write(logging.DEBUG, msg, args, kwargs)
+
+    def info(self, msg: object, /, *args: object, **kwargs: Any) -> None:  # type: ignore[override]
+        self._write(logging.INFO, msg, args, kwargs)
+
+    def warning(self, msg: object, /, *args: object, **kwargs: Any) -> None:  # type: ignore[override]
+        self._write(logging.WARNING, msg, args, kwargs)
+
+    def error(self, msg: object, /, *args: object, **kwargs: Any) -> None:  # type: ignore[override]
+        self._write(logging.ERROR, msg, args, kwargs)
+
+    def critical(self, msg: object, /, *args: object, **kwargs: Any) -> None:  # type: ignore[override]
+        self._write(logging.CRITICAL, msg, args, kwargs)
+
+    def exception(self, msg: object, /, *args: object, **kwargs: Any) -> None:  # type: ignore[override]
+        self._write(logging.ERROR, msg, args, {"exc_info": True, **kwargs})
+
+    def log(self, level: int, msg: object, /, *args: object, **kwargs: Any) -> None:  # type: ignore[override]
+        self._write(level, msg, args, kwargs)
+
+    def _write(self, level: int, msg: object, args: tuple[object, ...], kwargs: dict[str, Any]) -> None:
         if not self.isEnabledFor(level):
             return
         given = {name: kwargs.pop(name) for name in _OPTIONS if name in kwargs}
-        depth = kwargs.pop("stacklevel", 1) + 1
+        depth = kwargs.pop("stacklevel", 1) + 2  # The record names the place of the author's call.
         text = "".join(f" {name}={_in_text(value)}" for name, value in kwargs.items())
         about = dict(self.extra or {})
         given["extra"] = {**about, **(given.get("extra") or {}), "fields": kwargs, "fields_text": text}

@@ -41,7 +41,8 @@ async def metrics_listening(
         return web.Response(text="ok")
 
     async def ready(request: web.Request) -> web.Response:
-        late = [informer.scope.kind.name for informer in manager.informers if not informer.is_synced]
+        waits = [informer for informer in manager.informers if informer.is_required and not informer.is_synced]
+        late = [informer.scope.kind.name for informer in waits]
         return web.Response(status=503, text=f"not listed yet: {', '.join(late)}") if late else web.Response(text="ok")
 
     app = web.Application()

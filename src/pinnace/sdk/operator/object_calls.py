@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +17,9 @@ from pinnace.reconcile.controller import STILL_WAITING, Controller, Result
 from pinnace.reconcile.deadlines import deadline
 from pinnace.reconcile.failures import Permanent, Retry, handler_of, set_handler
 from pinnace.reconcile.finalizers import has_finalizer, is_being_deleted
+from pinnace.reconcile.history import Reason, differences
 from pinnace.sdk.handlers.calls import call_in_thread, is_async
-from pinnace.sdk.handlers.handlers import CleanupHandler, ObjectHandler
+from pinnace.sdk.handlers.handlers import CleanupHandler, ObjectHandler, ReconcileHandler
 from pinnace.sdk.handlers.permissions import missing_permission
 from pinnace.sdk.handlers.validation_messages import validation_message
 from pinnace.sdk.operator.context import Context, Trigger
@@ -63,7 +64,9 @@ class ObjectReconciler:
         self._waiting_handlers = runtime.waiting_of(work.kind)
         self._waiting: dict[Key, str] = {}
         """The version of the status that a call has stored before it failed or asked for a later call."""
-        self._loops = StatusLoops(runtime.manager.client.clock)
+        self._loops = WriteLoops(runtime.manager.client.clock)
+        self._wrong_results: set[str] = set()
+        """The handlers whose results have been reported."""
         self.controller: Controller | None = None
         """The controller that calls `reconcile`: it knows the causes."""
 
@@ -149,9 +152,28 @@ class ObjectReconciler:
         else:  # Another handler of the object still waits.
             set_waiting(instance, obj, waits_for, self._manager.client.clock)
         self._waiting.pop(key, None)
-        self._loops.note(key, obj, await status.store(), status.changes, log)
+        if isinstance(handler, ReconcileHandler) and handler.prune:
+            await ctx.prune(handler.owns)
+        self._loops.note(obj, await status.store(), status.changes, ctx)
+        self._loops.note_applied(obj, self._reasons(key), ctx)
         _check_untouched(handler, key, untouched, _without_status(instance))
+        self._check_result(handler, result, log)
         return result.requeue_after if isinstance(result, Result) else ctx.requeue_after
+
+    def _check_result(self, handler: ObjectHandler, result: Any, log: Log) -> None:
+        """Log once that the result of a handler has no effect."""
+        if result is None or isinstance(result, Result) or handler.name in self._wrong_results:
+            return
+        self._wrong_results.add(handler.name)
+        log.warning(
+            "%s returned a %s, which has no effect: write ctx.requeue(seconds) for another call, and set the status of "
+            "the object to report something",
+            handler.name,
+            type(result).__name__,
+        )
+
+    def _reasons(self, key: Key) -> tuple[Reason, ...]:
+        return self.controller.reasons(key) if self.controller is not None else ()
 
     async def _run(self, handler: ObjectHandler, ctx: Context, instance: Any, *arguments: Any) -> Any:
         timeout, clock = handler.options.timeout, self._manager.client.clock
@@ -174,9 +196,8 @@ class ObjectReconciler:
     def _trigger(self, key: Key, obj: Object) -> Trigger:
         if is_being_deleted(obj):
             return "deleted"
-        reasons = self.controller.reasons(key) if self.controller is not None else ()
         triggers: set[Trigger] = set()
-        for reason in reasons:
+        for reason in self._reasons(key):
             if reason.kind is None:
                 triggers.add("resync" if reason.what == "resync" else "requeued")
             elif reason.key == key and reason.kind == kind_from(self._work.kind):
@@ -216,53 +237,88 @@ def _check_untouched(handler: ObjectHandler, key: Key, before: Any, after: Any) 
 
 
 CALLS = 25
+_NAMED = 3
 SECONDS = 25.0
 """Report so many calls in a row within this time, once. Observations of the world change more slowly."""
 
 
 @dataclass(slots=True)
 class _Streak:
-    version: str
-    """The version of the object that the last call wrote."""
+    cause: tuple[Any, ...]
+    """The writes of the last call: the version of its object, or the objects that it applied."""
     since: float
     calls: int = 1
     is_reported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class StatusLoops:
-    """Counts the calls in a row that began with the version which the call before had written, and wrote another."""
+class WriteLoops:
+    """Counts the calls in a row that were caused by what the call before had written, and wrote it again."""
 
     clock: AlarmClock
-    _streaks: dict[Key, _Streak] = field(default_factory=dict)
+    _statuses: dict[Key, _Streak] = field(default_factory=dict)
+    _applied: dict[Key, _Streak] = field(default_factory=dict)
 
-    def note(self, key: Key, obj: Object, version: str, changes: Object, log: logging.LoggerAdapter[Any]) -> None:
-        """Note a call for `obj` that wrote `version`, or nothing if that is empty."""
-        streak = self._streaks.get(key)
+    def note(self, obj: Object, version: str, changes: Object, ctx: Context) -> None:
+        """Note a call for `obj` that wrote its status, so that it has this `version`; an empty one is no write."""
+        key = key_of(obj)
+        streak = self._statuses.get(key)
         if not version:
-            self._streaks.pop(key, None)
-        elif streak is None or streak.version != obj["metadata"]["resourceVersion"]:
-            self._streaks[key] = _Streak(version, self.clock.monotonic())
-        else:
-            streak.version = version
-            streak.calls += 1
-            if streak.calls >= CALLS and not streak.is_reported:
-                self._report(streak, changes, log)
+            self._statuses.pop(key, None)
+        elif streak is None or streak.cause != (obj["metadata"]["resourceVersion"],):
+            self._statuses[key] = _Streak((version,), self.clock.monotonic())
+        elif self._continues(streak, (version,)):
+            self._report(
+                ctx,
+                f"every call changes the status ({', '.join(sorted(changes))}), and each change is the reason for the "
+                f"next call: {self._count(streak)}. Store values that stay the same while nothing happens: no "
+                "counters, no current time",
+            )
+
+    def note_applied(self, obj: Object, reasons: Sequence[Reason], ctx: Context) -> None:
+        """Note a call for `obj` and the owned or watched objects that it has changed."""
+        key = key_of(obj)
+        changed = {(change.kind, change.key): change for change in ctx.changed if change.before is not None}
+        streak = self._applied.get(key)
+        causes = {(reason.kind, reason.key) for reason in reasons}
+        if not changed:
+            if streak is None or not causes.intersection(streak.cause):
+                self._applied.pop(key, None)
+            return  # A call may come between the write of another client and its event.
+        again = [place for place in changed if streak is not None and place in streak.cause and place in causes]
+        if streak is None or not again:
+            self._applied[key] = _Streak(tuple(changed), self.clock.monotonic())
+        elif self._continues(streak, tuple(changed)):
+            change = changed[again[0]]
+            fields = [at for at in differences(change.before, change.after) if not at.startswith(".status")]
+            self._report(
+                ctx,
+                f"every call changes {', '.join(fields[:_NAMED]) or 'a field'} of {change.kind.name} {change.key}, and "
+                f"each change is the reason for the next call: {self._count(streak)}. Apply values that stay the same "
+                "while nothing happens, and leave fields to one writer: another client may write this one, too",
+            )
 
     def forget(self, key: Key) -> None:
         """Forget an object that is gone."""
-        self._streaks.pop(key, None)
+        self._statuses.pop(key, None)
+        self._applied.pop(key, None)
 
-    def _report(self, streak: _Streak, changes: Object, log: logging.LoggerAdapter[Any]) -> None:
+    def _continues(self, streak: _Streak, cause: tuple[Any, ...]) -> bool:
+        """Count a call of a streak. Return whether there are enough now to report it, for the first time."""
+        streak.cause = cause
+        streak.calls += 1
+        if streak.calls < CALLS or streak.is_reported:
+            return False
         now = self.clock.monotonic()
         if now - streak.since > SECONDS:
             streak.calls, streak.since = 1, now
-            return
+            return False
         streak.is_reported = True
-        log.warning(
-            "every call changes the status (%s), and each change is the reason for the next call: %d calls in %.1f s. "
-            "Store values that stay the same while nothing happens: no counters, no current time",
-            ", ".join(sorted(changes)),
-            streak.calls,
-            now - streak.since,
-        )
+        return True
+
+    def _count(self, streak: _Streak) -> str:
+        return f"{streak.calls} calls in {self.clock.monotonic() - streak.since:.1f} s"
+
+    def _report(self, ctx: Context, message: str) -> None:
+        ctx.log.warning("%s", message)
+        ctx.event("EndlessLoop", message, type="Warning")

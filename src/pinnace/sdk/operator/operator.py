@@ -24,8 +24,10 @@ from pinnace.sdk.handlers.checks import (
     check_kinds,
     check_operations,
     check_operator_name,
+    check_prune,
     check_served,
     check_source,
+    check_waits_for_nothing,
     check_watches,
 )
 from pinnace.sdk.handlers.handlers import (
@@ -45,6 +47,7 @@ from pinnace.sdk.handlers.handlers import (
 from pinnace.sdk.handlers.options import HandlerOptions, Select, read_options
 from pinnace.sdk.handlers.permissions import READ, Permission
 from pinnace.sdk.metrics.functions import CustomMetrics
+from pinnace.sdk.metrics.instruments import MOST_SETS, SECONDS, Counter, Gauge, Histogram
 from pinnace.sdk.operator.logs import configure_logs
 from pinnace.sdk.operator.runner import RunOptions, RunParameters, running
 from pinnace.sdk.resources.custom_resource import AnyResource, is_resource_class
@@ -100,6 +103,42 @@ class Operator(Extension):
         """Its custom metrics: `@operator.metrics.pods("queue_depth")` above a function that returns a value."""
         return self.declarations.metrics
 
+    # Metrics of its own
+
+    def counter(self, name: str, help: str, *, labels: Sequence[str] = (), most: int = MOST_SETS) -> Counter:
+        """A number that only grows, on /metrics: `orders.inc(shop="north")`. Its name ends in _total.
+
+        `labels` are the names of its labels, and `most` the number of label sets that it keeps: further ones are
+        dropped, which is logged and counted. It may be called in threads.
+        """
+        counter = Counter(name, help, labels=labels, most=most)
+        self.declarations.instruments.add(counter)
+        return counter
+
+    def gauge(self, name: str, help: str, *, labels: Sequence[str] = (), most: int = MOST_SETS) -> Gauge:
+        """A number that goes up and down, on /metrics: `length.set(3, queue="mail")`; else as `counter`."""
+        gauge = Gauge(name, help, labels=labels, most=most)
+        self.declarations.instruments.add(gauge)
+        return gauge
+
+    def histogram(
+        self,
+        name: str,
+        help: str,
+        *,
+        labels: Sequence[str] = (),
+        buckets: Sequence[float] = SECONDS,
+        most: int = MOST_SETS,
+    ) -> Histogram:
+        """Values by size, on /metrics: `seconds.observe(0.2)` or `with seconds.time(): ...`; else as `counter`."""
+        histogram = Histogram(name, help, labels=labels, buckets=buckets, most=most)
+        self.declarations.instruments.add(histogram)
+        return histogram
+
+    def expose(self, registry: Any) -> None:
+        """Serve the metrics of a registry of prometheus_client on /metrics; its default one is served anyway."""
+        self.declarations.instruments.expose(registry)
+
     # Declaring
 
     def reconcile(
@@ -109,6 +148,7 @@ class Operator(Extension):
         owns: Sequence[KindLike | Select] = (),
         watches: Mapping[Any, ToKeys] | None = None,
         resync: float = 0.0,
+        prune: bool = False,
         **options: Unpack[HandlerOptions],
     ) -> Callable[[Function], Function]:
         """`async def reconcile(obj, ctx)`: bring the cluster to the state that `obj` describes.
@@ -117,10 +157,11 @@ class Operator(Extension):
         that it owns of the kinds in `owns` changes, and when an object of `watches` changes, which maps a kind to a
         function that returns the keys to reconcile; a second argument of that function is the operator's `Caches`.
         `Select` limits both to some objects of a kind. There is never more than one call at a time for one object,
-        and none for objects that are being deleted. `resync` calls it for all objects every so many seconds.
+        and none for objects that are being deleted. `resync` calls it for all objects every so many seconds. `prune`
+        deletes owned objects of the kinds in `owns` that earlier calls have applied and a successful call has not.
         """
         check_kind(kind, "reconcile")
-        handler_options = read_options("reconcile", options, "owns", "watches", "resync")
+        handler_options = read_options("reconcile", options, "owns", "watches", "resync", "prune")
         check_kinds(owns, "reconcile", "owns")
         check_watches(watches, "reconcile")
 
@@ -133,7 +174,9 @@ class Operator(Extension):
                 owns=tuple(_select(owned) for owned in owns),
                 watches=tuple((_select(watched), to_keys) for watched, to_keys in (watches or {}).items()),
                 resync=resync,
+                prune=prune,
             )
+            check_prune(declared, self.declarations.reconciles)
             self.declarations.reconciles.append(declared)
             return handler
 
@@ -363,6 +406,7 @@ class Operator(Extension):
 
         def declare(function: Function) -> Function:
             check_handler(function, "index", "obj")
+            check_waits_for_nothing(function, "index")
 
             def index_values(obj: Object) -> Iterable[str]:
                 values: Iterable[str] = function(typed(kind, obj))
@@ -400,6 +444,12 @@ class Operator(Extension):
     def permissions(self) -> list[Permission]:
         """Return the least permissions that its declarations need, for its roles."""
         return self.declarations.permissions()
+
+    def account(self, namespace: str) -> list[Object]:
+        """Return its ServiceAccount in a namespace, with its generated roles and their bindings."""
+        from pinnace.sdk.installation.manifests import DeploymentOptions, roles  # noqa: PLC0415 - not needed in a pod
+
+        return roles(self.declarations, DeploymentOptions(namespace=namespace, image="", file=""))
 
     # Running
 

@@ -28,6 +28,7 @@ from pinnace.sdk.handlers.permissions import READ, rule_for
 from pinnace.sdk.handlers.threads import MAX_THREADS, HandlerThreads
 from pinnace.sdk.installation.api_registration import ApiRegistration, check_free, versions_of
 from pinnace.sdk.installation.installation import ServiceName, install_definitions, install_webhooks
+from pinnace.sdk.installation.webhook_repair import add_repairs
 from pinnace.sdk.installation.webhook_restore import find_previous_webhooks, restore_webhooks
 from pinnace.sdk.operator.controllers import add_controllers
 from pinnace.sdk.operator.runtime import OperatorRuntime
@@ -69,6 +70,8 @@ class RunParameters(TypedDict, total=False):
     """The most threads for `def` handlers."""
     rate: Rate
     """The requests of this operator to the API server, per second; watches do not count."""
+    installer: Client
+    """The client that installs CRDs, webhook configurations and APIServices, if the operator itself may not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,7 @@ class RunOptions:
     metrics_port: int | None = None
     max_threads: int = MAX_THREADS
     rate: Rate | None = None
+    installer: Client | None = None
 
     @property
     def service(self) -> ServiceName | None:
@@ -111,29 +115,36 @@ class Registrations(NamedTuple):
 @asynccontextmanager
 async def running(declarations: Declarations, client: Client, options: RunOptions) -> AsyncIterator[Manager]:
     """Run an operator within a block, which begins when its caches are full and ends with a clean stop."""
-    service = options.service
+    service, installer = options.service, options.installer or client
     if options.rate is not None:
         client = client.limited(options.rate)
     async with AsyncExitStack() as stack:
         manager = _manager(declarations, client, options)
+        if options.installer is not None:
+            manager.meter(options.installer)
+        stack.enter_context(declarations.instruments.running())
+        manager.metrics.append(declarations.instruments.lines)
         threads = HandlerThreads(options.max_threads, name=declarations.name)
         stack.callback(threads.close)
-        registrations = await _registrations(declarations, client)
+        registrations = await _registrations(declarations, installer)
         computed = _computed_api(declarations, client, manager, threads)
         webhooks = await _serve_webhooks(stack, declarations, client, manager.metrics, options, computed)
         background = [partial(_check_permissions, declarations, client, manager)]
         if options.install or service is not None:
             if webhooks is not None and service is None:
-                await _restore_at_exit(stack, declarations, client, registrations, webhooks.client_config["url"])
-            await _install(declarations, client, registrations, webhooks, options)
+                await _restore_at_exit(stack, declarations, installer, registrations, webhooks.client_config["url"])
+            await _install(declarations, installer, registrations, webhooks, options)
             if webhooks is not None:
-                background.append(partial(webhooks.keep_fresh, partial(_trust, declarations, client, registrations)))
+                trust = partial(_trust, declarations, installer, registrations)
+                background.append(partial(webhooks.keep_fresh, trust))
         await stack.enter_async_context(loop_watched(declarations.name))
         opened = open_shared(declarations.startups, declarations.shutdowns, threads)
         shared = await stack.enter_async_context(opened)
         runtime = OperatorRuntime(declarations=declarations, manager=manager, threads=threads, shared=shared)
         manager.lingering = lambda: threads.running
         controllers = add_controllers(runtime)
+        if webhooks is not None and (options.install or service is not None):
+            add_repairs(manager, declarations, lambda: webhooks.client_config)
         await _serve_metrics(stack, manager, options, hooks_of(runtime, controllers))
         group = await stack.enter_async_context(asyncio.TaskGroup())
         tasks = [group.create_task(contain(work)) for work in background]

@@ -98,6 +98,14 @@ class ObjectCaches:
                 return obj
         return None
 
+    def keys_near(self, namespace: str) -> list[Key]:
+        """Return the keys of all objects of a namespace; of all if that is empty, or if they have no namespaces."""
+        return [
+            key
+            for informer in self._informers
+            for key in informer.cache.keys(namespace=namespace if informer.namespaced else "")
+        ]
+
     def __contains__(self, key: Any) -> bool:
         return any(key in informer.cache for informer in self._informers)
 

@@ -6,6 +6,7 @@ from pinnace.scheduler.state.pods import Pod
 from pinnace.scheduler.what_if.copies import copy_cluster
 from pinnace.scheduler.what_if.explanation import SchedulingReport, explain
 from pinnace.scheduler.what_if.simulation import SimulatedPod, simulate
+from pinnace.sdk.scheduling.context import SchedulerContext
 from pinnace.sdk.scheduling.nodes import NodeArrays
 from pinnace.sdk.scheduling.scheduler import Scheduler
 from pinnace.sdk.scheduling.trial import Trial
@@ -16,6 +17,7 @@ __all__ = [
     "Nomination",
     "Pod",
     "Scheduler",
+    "SchedulerContext",
     "SchedulingReport",
     "SimulatedPod",
     "Trial",

@@ -3,46 +3,81 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 
 from pinnace.scheduler.framework.cycle import Cycle
 from pinnace.scheduler.framework.diagnosis import Diagnosis
+from pinnace.scheduler.framework.events import EventRegistration
 from pinnace.scheduler.framework.one_node import NodeView
 from pinnace.scheduler.framework.plugin import Filters, Nomination, Plugin, Wait
 from pinnace.scheduler.framework.queued import QueuedPod
 from pinnace.scheduler.framework.status import OnlyNodes, PluginError, Refusal, unresolvable, unschedulable
 from pinnace.scheduler.state.arrays import ALL, At, Codes, Integers, Mask, Slots, slots_of
 from pinnace.scheduler.state.pods import Pod
+from pinnace.sdk.scheduling.context import SchedulerContext, SchedulerRuntime, context_of
 from pinnace.sdk.scheduling.nodes import NodeArrays
 
 Function = Callable[..., Any]
 
 
-class _Moment(Plugin):
+class Moment(Plugin):
     """A function that takes part in one moment, under its own name."""
+
+    takes_context = False
+    """Whether the function takes a SchedulerContext after its other arguments."""
+    wakes: Sequence[EventRegistration] | None = None
+    """The changes after which a pod that it has refused is tried again; None for every change."""
+    _runtime: SchedulerRuntime | None = None
 
     def __init__(self, name: str, function: Function) -> None:
         self.name = name
         self._function = function
 
+    @property
+    def function(self) -> Function:
+        """The author's function."""
+        return self._function
 
-class PreEnqueueFunction(_Moment):
+    def of_run(self, runtime: SchedulerRuntime) -> Self:
+        """Return the plug-in for one run, whose caches and state the function gets."""
+        twin = copy(self)
+        twin._runtime = runtime
+        return twin
+
+    def events(self) -> Sequence[EventRegistration] | None:
+        return self.wakes
+
+    def _of(self, cycle: Cycle | None) -> Function:
+        """Return the function, with the context of an attempt if it takes one."""
+        return self._with_context(self._function, cycle)
+
+    def _with_context(self, function: Function, cycle: Cycle | None) -> Function:
+        if not self.takes_context:
+            return function
+        runtime = self._runtime
+        assert runtime is not None, "the registry makes the plug-ins of a run"
+        context = SchedulerContext(runtime, {}) if cycle is None else context_of(runtime, cycle)
+        return lambda *arguments: function(*arguments, context)
+
+
+class PreEnqueueFunction(Moment):
     def pre_enqueue(self, pod: Pod) -> Refusal | None:
-        reason = self._function(pod)
+        reason = self._of(None)(pod)
         return unresolvable(str(reason), plugin=self.name) if reason else None
 
 
-class QueueSortFunction(_Moment):
+class QueueSortFunction(Moment):
     def sort_key(self, queued: QueuedPod) -> Any:
-        return self._function(queued.pod), queued.added, queued.number
+        return self._of(None)(queued.pod), queued.added, queued.number
 
 
-class PreFilterFunction(_Moment):
+class PreFilterFunction(Moment):
     def pre_filter(self, cycle: Cycle) -> Refusal | OnlyNodes | None:
-        answer = self._function(cycle.pod)
+        answer = self._of(cycle)(cycle.pod)
         if answer is None:
             return None
         if isinstance(answer, str):
@@ -52,7 +87,7 @@ class PreFilterFunction(_Moment):
         raise TypeError(f"expected a reason, the names of nodes or None, found {answer!r}")
 
 
-class OneNodeFilterFunction(_Moment):
+class OneNodeFilterFunction(Moment):
     """Called once for each node that other filters have left."""
 
     def __init__(self, name: str, function: Function, reason: str) -> None:
@@ -64,9 +99,10 @@ class OneNodeFilterFunction(_Moment):
         present = cycle.state.nodes.present
         reasons: dict[str, int] = cycle.data.setdefault(self.name, {})
         codes = np.zeros(len(slots), dtype=np.int32)
+        function = self._of(cycle)
         for position, slot in enumerate(slots.tolist()):
             if present[slot]:
-                reason = self._reason_of(self._function(cycle.pod, NodeView(cycle.state, slot)))
+                reason = self._reason_of(function(cycle.pod, NodeView(cycle.state, slot)))
                 if reason:
                     codes[position] = reasons.setdefault(reason, len(reasons) + 1)
         return codes
@@ -84,7 +120,7 @@ class OneNodeFilterFunction(_Moment):
         return unschedulable(list(cycle.data[self.name])[code - 1])
 
 
-class ArrayFilterFunction(_Moment):
+class ArrayFilterFunction(Moment):
     """Called once for all nodes."""
 
     def __init__(self, name: str, function: Function, reason: str) -> None:
@@ -93,7 +129,7 @@ class ArrayFilterFunction(_Moment):
 
     def filter(self, cycle: Cycle, at: At) -> Codes:
         nodes = NodeArrays(cycle.state, at)
-        fits = np.asarray(self._function(cycle.pod, nodes))
+        fits = np.asarray(self._of(cycle)(cycle.pod, nodes))
         if fits.shape != (len(nodes),) or fits.dtype != np.bool_:
             raise TypeError(
                 f"expected an array of {len(nodes)} booleans, one per node, found shape {fits.shape} of {fits.dtype}"
@@ -105,37 +141,37 @@ class ArrayFilterFunction(_Moment):
         return unschedulable(self._reason)
 
 
-class PostFilterFunction(_Moment):
+class PostFilterFunction(Moment):
     def post_filter(self, cycle: Cycle, diagnosis: Diagnosis, filters: Filters) -> Nomination | Refusal:
-        answer = self._function(cycle.pod, {name: refusal.message for name, refusal in diagnosis.by_node()})
+        answer = self._of(cycle)(cycle.pod, {name: refusal.message for name, refusal in diagnosis.by_node()})
         return answer if isinstance(answer, Nomination) else unschedulable(str(answer or ""))
 
 
-class PreScoreFunction(_Moment):
+class PreScoreFunction(Moment):
     def pre_score(self, cycle: Cycle, feasible: Mask) -> None:
-        self._function(cycle.pod, NodeArrays(cycle.state, np.flatnonzero(feasible)))
+        self._of(cycle)(cycle.pod, NodeArrays(cycle.state, np.flatnonzero(feasible)))
 
 
-class OneNodeScoreFunction(_Moment):
+class OneNodeScoreFunction(Moment):
     """Called once for each node that fits."""
 
     def score(self, cycle: Cycle, at: At) -> Integers:
-        present = cycle.state.nodes.present
+        present, function = cycle.state.nodes.present, self._of(cycle)
         return np.array(
             [
-                _whole(self._function(cycle.pod, NodeView(cycle.state, slot))) if present[slot] else 0
+                _whole(function(cycle.pod, NodeView(cycle.state, slot))) if present[slot] else 0
                 for slot in slots_of(at, cycle.state.size).tolist()
             ],
             dtype=np.int64,
         )
 
 
-class ArrayScoreFunction(_Moment):
+class ArrayScoreFunction(Moment):
     """Called once for all nodes."""
 
     def score(self, cycle: Cycle, at: At) -> Integers:
         nodes = NodeArrays(cycle.state, at)
-        scores = np.asarray(self._function(cycle.pod, nodes))
+        scores = np.asarray(self._of(cycle)(cycle.pod, nodes))
         if scores.shape != (len(nodes),) or scores.dtype.kind not in "iufb":
             raise TypeError(
                 f"expected an array of {len(nodes)} numbers, one per node, found shape {scores.shape} of {scores.dtype}"
@@ -167,43 +203,47 @@ class NormalizedArrayScore(_Normalized, ArrayScoreFunction):
     pass
 
 
-class ReserveFunction(_Moment):
+class ReserveFunction(Moment):
     def __init__(self, name: str, function: Function | None, undo: Function | None) -> None:
         super().__init__(name, function or _nothing)
         self._undo = undo or _nothing
 
+    @property
+    def function(self) -> Function:
+        return self._undo if self._function is _nothing else self._function
+
     def reserve(self, cycle: Cycle, node: str) -> Refusal | None:
-        reason = self._function(cycle.pod, node)
+        reason = self._of(cycle)(cycle.pod, node)
         return unschedulable(str(reason)) if reason else None
 
     def unreserve(self, cycle: Cycle, node: str) -> None:
-        self._undo(cycle.pod, node)
+        self._with_context(self._undo, cycle)(cycle.pod, node)
 
 
-class PermitFunction(_Moment):
+class PermitFunction(Moment):
     def permit(self, cycle: Cycle, node: str) -> Refusal | Wait | None:
-        answer = self._function(cycle.pod, node)
+        answer = self._of(cycle)(cycle.pod, node)
         return answer if answer is None or isinstance(answer, Wait) else unschedulable(str(answer))
 
 
-class PreBindFunction(_Moment):
+class PreBindFunction(Moment):
     async def pre_bind(self, cycle: Cycle, node: str) -> Refusal | None:
-        reason = await _awaited(self._function(cycle.pod, node))
+        reason = await _awaited(self._of(cycle)(cycle.pod, node))
         return unschedulable(str(reason)) if reason else None
 
 
-class BindFunction(_Moment):
+class BindFunction(Moment):
     async def bind(self, cycle: Cycle, node: str) -> bool:
-        done = await _awaited(self._function(cycle.pod, node))
+        done = await _awaited(self._of(cycle)(cycle.pod, node))
         if not isinstance(done, bool):
             message = f"expected True after binding, False to leave it to others, found {done!r}"
             raise PluginError(self.name, f'running Bind plugin "{self.name}": {message}')
         return done
 
 
-class PostBindFunction(_Moment):
+class PostBindFunction(Moment):
     def post_bind(self, cycle: Cycle, node: str) -> None:
-        self._function(cycle.pod, node)
+        self._of(cycle)(cycle.pod, node)
 
 
 def _scatter(cycle: Cycle, at: At, nodes: NodeArrays, values: Any) -> Any:
@@ -226,5 +266,5 @@ async def _awaited(answer: Any) -> Any:
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def _nothing(pod: Pod, node: str) -> None:
+def _nothing(*arguments: Any) -> None:
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.extension import Extension
@@ -80,7 +80,9 @@ class InProcessLauncher:
         operator = self.operator()
         client = self.cluster.client_with_agent(field_manager=operator.name, agent=agent)
         # Its definitions are there: only webhooks have to be registered by each replica.
-        options = {"install": operator.declarations.has_endpoints} if isinstance(operator, Operator) else {}
+        options: dict[str, Any] = (
+            {"install": operator.declarations.has_endpoints} if isinstance(operator, Operator) else {}
+        )
         manager = await self.cluster.run(operator, client=client, **options)
         return InProcessReplica(agent, self.cluster, manager)
 
