@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.sdk.websites import Website, website
 
-from pinnace.sdk import Context, Operator
+from pinnace.sdk import Context, CustomResource, Metadata, Model, Operator
 from pinnace.sdk.operator.object_calls import CALLS
 from pinnace.sdk.operator.statuses import status_changes
 from pinnace.testing.cluster import Cluster
@@ -73,3 +73,24 @@ async def test_a_status_that_follows_the_spec_is_not_reported(
         await cluster.client.patch("extensions.example.com/v1/Website", "blog", {"spec": {"replicas": replicas}})
         await cluster.settle()
     assert [message for message in caplog.messages if "every call changes" in message] == []
+
+
+async def test_a_condition_without_the_field_names_the_field(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Bare(Model):
+        ready: int = 0
+
+    class Crate(CustomResource[None, Bare], group="example.com", version="v1"):
+        """A crate."""
+
+    operator = Operator("crates")
+
+    @operator.reconcile(Crate, retries=0)
+    async def reconcile(crate: Crate, ctx: Context) -> None:
+        ctx.condition("Ready", True, reason="Up")
+
+    await cluster.run(operator)
+    await cluster.client.create(Crate(metadata=Metadata(name="a"), spec=None))
+    await cluster.settle()
+    assert "the status of Crate has no conditions; write in its class: conditions: Conditions" in caplog.text

@@ -27,6 +27,7 @@ from pinnace.sdk.installation.manifests import (
     roles,
     workload,
 )
+from pinnace.sdk.installation.olm import bundle, bundle_dockerfile
 from pinnace.sdk.installation.packaging import (
     chart,
     chart_crds,
@@ -40,7 +41,8 @@ from pinnace.sdk.operator.operator import Operator
 from pinnace.sdk.resources.schemas import NotStructural
 
 MONITORING = "monitoring"
-_FORMATS = ("yaml", "kustomize", "helm")
+BUNDLE_DOCKERFILE = "bundle.Dockerfile"
+_FORMATS = ("yaml", "kustomize", "helm", "olm")
 
 
 def manifests(
@@ -56,7 +58,12 @@ def manifests(
     replicas: Annotated[
         int, typer.Option(help="The number of replicas; one works, the others stand by.", min=0, show_default="1")
     ] = 0,
-    form: Annotated[str, typer.Option("--format", help="yaml, kustomize or helm; the last two need --out.")] = "yaml",
+    form: Annotated[
+        str, typer.Option("--format", help="yaml, kustomize, helm or olm; the last three need --out.")
+    ] = "yaml",
+    version: Annotated[
+        str, typer.Option("--version", help="With --format olm: the operator's version.", show_default="0.1.0")
+    ] = "0.1.0",
     service_monitor: Annotated[
         bool, typer.Option("--service-monitor", help="Add a ServiceMonitor of the Prometheus operator.")
     ] = False,
@@ -72,6 +79,7 @@ def manifests(
       pinnace manifests website.py --image registry.example.com/website:v1 -n operators --replicas 2
       pinnace manifests website.py --out deploy                 files, with a Dockerfile
       pinnace manifests website.py --out chart --format helm
+      pinnace manifests website.py --out bundle --format olm --version 1.2.0
     """
     try:
         target = target_of(file, module)
@@ -87,20 +95,23 @@ def manifests(
             args=settings.args,
             program=OPERATOR_PROGRAM if isinstance(operator, Operator) else SCHEDULER_PROGRAM,
             resources=settings.resources,
-            service_monitor=service_monitor or settings.service_monitor,
+            service_monitor=(service_monitor or settings.service_monitor) and form != "olm",
         )
         written = _manifests_of(operator, place, form)
-        if isinstance(operator, NodePlugin) and form == "helm":
-            raise ValueError("--format helm: a plug-in of nodes has no chart; choose yaml or kustomize")
-        if form not in _FORMATS or (form != "yaml" and out is None):
-            raise ValueError(f"--format {form}: choose from {', '.join(_FORMATS)}; kustomize and helm need --out")
+        _check_form(form, operator, out)
+        packed = {}
+        if form == "olm" and isinstance(operator, Operator):
+            packed = bundle(operator.declarations, written, place, version)
     except (NoOperator, NotStructural, ValueError) as error:
         fail(error)
     if out is None:
         print(as_documents([obj for objects in written.values() for obj in objects]), end="")
         return
     out.mkdir(parents=True, exist_ok=True)
-    _write(out, form, operator.name, written, place)
+    if form == "olm":
+        _write_bundle(out, operator.name, packed)
+    else:
+        _write(out, form, operator.name, written, place)
     project = find_project(source.parent) if is_module(target) else None
     if project is not None and has_build(project):
         (out / "Dockerfile").write_text(project_dockerfile(place.file, place.program))
@@ -109,11 +120,32 @@ def manifests(
         text = dockerfile(source, place.program, version=__version__, beside=loaded.files)
         (out / "Dockerfile").write_text(text)
         beside = source.name
-    command = {"yaml": f"kubectl apply -f {out}", "kustomize": f"kubectl apply -k {out}"}
-    then = command.get(form, f"helm install {operator.name} {out}")
+    then = {
+        "yaml": f"kubectl apply -f {out}",
+        "kustomize": f"kubectl apply -k {out}",
+        "helm": f"helm install {operator.name} {out}",
+        "olm": f"the image of the bundle with {out / BUNDLE_DOCKERFILE}, and operator-sdk run bundle IMAGE",
+    }[form]
     if form != "helm" and written.get(MONITOR):
         then += f", and where the Prometheus operator is installed kubectl apply -f {out / MONITORING}"
     print(f"written to {out}: build the image with its Dockerfile beside {beside}, then {then}")
+
+
+def _check_form(form: str, operator: Runnable, out: Path | None) -> None:
+    """Raise ValueError for a form that does not exist, or that the program does not have."""
+    if form not in _FORMATS or (form != "yaml" and out is None):
+        raise ValueError(f"--format {form}: choose from {', '.join(_FORMATS)}; {', '.join(_FORMATS[1:])} need --out")
+    if isinstance(operator, NodePlugin) and form == "helm":
+        raise ValueError("--format helm: a plug-in of nodes has no chart; choose yaml or kustomize")
+    if form == "olm" and not isinstance(operator, Operator):
+        raise ValueError("--format olm: a bundle is for an Operator; choose yaml or kustomize")
+
+
+def _write_bundle(out: Path, operator: str, files: dict[str, Object]) -> None:
+    for name, obj in files.items():
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_text(as_documents([obj]))
+    (out / BUNDLE_DOCKERFILE).write_text(bundle_dockerfile(operator))
 
 
 def _within_image(target: str, source: Path) -> str:

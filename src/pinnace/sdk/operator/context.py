@@ -261,6 +261,11 @@ class Context:
             if not isinstance(self._typed, dict):
                 self._typed.status = typed(self._typed, wire).status
             return
+        if not hasattr(self._typed.status, "conditions"):
+            raise TypeError(
+                f"the status of {self._typed.declared.kind.name} has no conditions; "
+                "write in its class: conditions: Conditions = Field(default_factory=list)"
+            )
         known: list[Condition] = self._typed.status.conditions
         about: Object = {
             "metadata": self._obj["metadata"],
