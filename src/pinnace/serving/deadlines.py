@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -23,15 +23,15 @@ LONG_RUNNING = frozenset(("attach", "exec", "log", "portforward", "proxy"))
 """Subresources without a deadline, as watches."""
 
 
-@dataclass(eq=False)
+@dataclass(slots=True, eq=False)
 class Deadline:
     """The deadline of one request. `is_over` means that it was the reason why the task was cancelled."""
 
     _deadlines: Deadlines
     task: asyncio.Task[Any]
     moment: float
-    is_over: bool = field(default=False, init=False)
-    alarm: asyncio.TimerHandle | None = field(default=None, init=False)
+    is_over: bool = False
+    alarm: asyncio.TimerHandle | None = None
 
     def expire(self) -> None:
         self.is_over = True

@@ -27,7 +27,6 @@ from pinnace.cluster.cluster import STARTUP_ERRORS, running
 from pinnace.cluster.secret_files import check_secret_files
 from pinnace.cluster.settings import Settings
 from pinnace.kinds.definitions import NoDefinitions
-from pinnace.node.images.host import shows_host_image
 from pinnace.node.simulated.stages import InvalidStage, InvalidUsage
 from pinnace.process.event_loop import allow_many_connections, loop_factory, stop_signals
 from pinnace.process.memory_trim import share_arena
@@ -216,10 +215,12 @@ def _commands(settings: Settings) -> Sequence[str]:
     if shutil.which("kubectl") is None:
         own = _own_command()
         return [line.replace("pinnace ", f"{own} ") for line in _WITHOUT_KUBECTL]
-    if settings.node and not shows_host_image(settings.has_host_image):
-        return (f"{_ON_A_NODE[0]}    # pulls the image; with up --host-image it is this machine's", *_ON_A_NODE[1:])
     if settings.node:
-        return _ON_A_NODE
+        from pinnace.node.images.host import shows_host_image  # noqa: PLC0415 - only nodes have images.
+
+        if shows_host_image(settings.has_host_image):
+            return _ON_A_NODE
+        return (f"{_ON_A_NODE[0]}    # pulls the image; with up --host-image it is this machine's", *_ON_A_NODE[1:])
     return _ON_SIMULATED_NODES if settings.nodes else _WITHOUT_NODES
 
 

@@ -73,9 +73,9 @@ class Write:
     seen: int
     """The revision of the cached objects on which the write is decided."""
     is_creation: bool
-    entry: CachedObject | None = field(default=None, init=False)
+    entry: CachedObject | None = None
     """The object as it is stored now."""
-    old: Object | None = field(default=None, init=False)
+    old: Object | None = None
     new: Object = field(init=False)
     is_long: bool = field(default=False, init=False)
     """Whether the steps of this write run beside the loop."""
@@ -552,7 +552,8 @@ def validate(call: Call, new: Object, old: Object | None) -> None:
 
     Raise ExceedsInlineBudget if the rules of a custom resource are better evaluated in a thread.
     """
-    resource, strategy, errs = call.resource, call.resource.strategy, list[FieldError]()
+    resource, strategy = call.resource, call.resource.strategy
+    errs: list[FieldError] = []  # `list[FieldError]()` would raise and catch an AttributeError.
     if old is None or not has_same_metadata(new, old):  # Metadata that stay as they are were checked before.
         errs += validate_metadata(
             new,
