@@ -28,6 +28,7 @@ def one_per_replica(operator: Operator, *, select: str | Select = CONFIG_MAP) ->
     @operator.reconcile(Website, owns=[select], prune=True)
     async def handle(site: Website, ctx: Context) -> None:
         seen.append([obj["metadata"]["name"] for obj in await ctx.owned(CONFIG_MAP)])
+        site.status.ready = site.spec.replicas
         for number in range(site.spec.replicas):
             await ctx.apply(config_map(f"{site.name}-{number}", app="web"))
         if site.spec.replicas == 0:
@@ -53,6 +54,22 @@ async def test_owned_objects_that_a_call_does_not_apply_are_pruned(cluster: Clus
     await cluster.client.patch(WEBSITE, "blog", {"spec": {"replicas": 0}})
     await cluster.settle()
     assert "blog-0" in await names_of(cluster.client)  # The call did not succeed.
+
+
+@in_process_only
+async def test_the_status_is_stored_though_an_object_cannot_be_pruned_yet(cluster: Cluster) -> None:
+    operator = Operator("pruning")
+    one_per_replica(operator)
+    await cluster.run(operator)
+    await cluster.client.create(website(replicas=2))
+    await cluster.settle()
+    with cluster.faults.error(500, verb="delete", resource="configmaps", client="pruning"):
+        await cluster.client.patch(WEBSITE, "blog", {"spec": {"replicas": 1}})
+        await cluster.settle()
+        assert (await cluster.client.get(WEBSITE, "blog"))["status"] == {"ready": 1}
+        assert await names_of(cluster.client) == ["blog-0", "blog-1"]
+    await cluster.advance(60)
+    assert await names_of(cluster.client) == ["blog-0"]
 
 
 @in_process_only

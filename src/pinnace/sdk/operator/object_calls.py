@@ -152,10 +152,10 @@ class ObjectReconciler:
         else:  # Another handler of the object still waits.
             set_waiting(instance, obj, waits_for, self._manager.client.clock)
         self._waiting.pop(key, None)
-        if isinstance(handler, ReconcileHandler) and handler.prune:
-            await ctx.prune(handler.owns)
         self._loops.note(obj, await status.store(), status.changes, ctx)
         self._loops.note_applied(obj, self._reasons(key), ctx)
+        if isinstance(handler, ReconcileHandler) and handler.prune:
+            await ctx.prune(handler.owns)
         _check_untouched(handler, key, untouched, _without_status(instance))
         self._check_result(handler, result, log)
         return result.requeue_after if isinstance(result, Result) else ctx.requeue_after
