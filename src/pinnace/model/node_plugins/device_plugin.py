@@ -34,13 +34,13 @@ class RegisterRequest(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NumaNode(Message):
+class NumaNodeId(Message):
     id: int = integer(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyInfo(Message):
-    nodes: Sequence[NumaNode] = messages(1, NumaNode)
+    nodes: Sequence[NumaNodeId] = messages(1, NumaNodeId)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

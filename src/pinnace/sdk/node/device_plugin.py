@@ -326,7 +326,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _to_wire(device: Device) -> api.PluginDevice:
-    nodes = [api.NumaNode(id=number) for number in device.numa_nodes]
+    nodes = [api.NumaNodeId(id=number) for number in device.numa_nodes]
     return api.PluginDevice(
         id=device.id,
         health=api.HEALTHY if device.is_healthy else api.UNHEALTHY,

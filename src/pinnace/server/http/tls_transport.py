@@ -143,7 +143,7 @@ _Piece = bytes | bytearray | memoryview
 
 
 class TransportOwner(Protocol):
-    """What accepted the connection of a transport."""
+    """The part that accepted the connection of a transport."""
 
     def note_established(self, transport: TlsTransport) -> None:
         """Take note that the handshake has ended, one way or the other."""
