@@ -6,10 +6,10 @@ expect.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 HOST_PROGRAMS = "var/lib/host-programs"
 """The path of `ImageRoot.programs` in a container."""
@@ -21,6 +21,10 @@ class RegistryCredentials:
 
     username: str = ""
     password: str = ""
+
+
+FindCredentials: TypeAlias = Callable[[str], Awaitable[Sequence[RegistryCredentials]]]
+"""Returns the credentials of the machine for an image, named with its registry and without a tag."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

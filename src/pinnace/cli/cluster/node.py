@@ -51,10 +51,12 @@ from pinnace.node.identity.certificates import (
 from pinnace.node.identity.join_objects import create_missing, node_network
 from pinnace.node.identity.joining import BootstrapToken, JoinFailed, access_of_token, bootstrap_node, node_access
 from pinnace.node.identity.state_directory import make_private
+from pinnace.node.image_service import FindCredentials
 from pinnace.node.kubelet_configuration import KubeletSettings, read_kubelet_configuration
 from pinnace.node.node import NodeSettings, run_node
 from pinnace.node.pressure.signals import DEFAULT_THRESHOLDS, parse_thresholds
 from pinnace.node.runtime.embedded.runtime import EmbeddedRuntime
+from pinnace.process.clock import SystemClock
 from pinnace.process.event_loop import stop_signals
 from pinnace.process.tasks import Tasks
 from pinnace.schema.configuration.errors import ConfigurationError
@@ -114,6 +116,13 @@ def node(
             help="The directory with the sockets of plug-ins, which pods see as /var/lib/kubelet.",
             show_default="kubelet in --directory",
         ),
+    ] = None,
+    image_credential_provider_config: Annotated[
+        Path | None,
+        typer.Option(help="A CredentialProviderConfig, or a directory of them: programs that return credentials."),
+    ] = None,
+    image_credential_provider_bin_dir: Annotated[
+        Path | None, typer.Option(help="The directory of the programs of --image-credential-provider-config.")
     ] = None,
     pod_network: Annotated[
         str, typer.Option(help="The network of this node's pods; for dual-stack pods also an IPv6 one, after a comma.")
@@ -230,6 +239,7 @@ def node(
         reserved=configured.reserved,
         policies=configured.policies,
         feature_gates=parse_feature_gates(feature_gates or configured.feature_gates, ""),
+        find_credentials=_providers(image_credential_provider_config, image_credential_provider_bin_dir),
         plugins=(root_dir or place / "kubelet").absolute(),
         unsafe_sysctls=tuple(part for part in allowed_unsafe_sysctls.split(",") if part) or configured.unsafe_sysctls,
     )
@@ -254,10 +264,26 @@ def node(
             ca = ca_file.read_bytes() if ca_file is not None else b""
             bootstrap = BootstrapToken(server=server, token=token, ca=ca, ca_hashes=ca_cert_hash or ())
         web = None if with_parent else _WebServer(node_ips[0], port, healthz_port, is_signed=is_signed)
-        source = bootstrap or _Kubeconfig(kubeconfig, context, bootstrap_kubeconfig)
         sslproto.SSLProtocol.max_size = _TLS_BUFFER_BYTES
-        asyncio.run(_run(source, settings, web, beats))
+        asyncio.run(_run(bootstrap or _Kubeconfig(kubeconfig, context, bootstrap_kubeconfig), settings, web, beats))
     except _EXPECTED as error:
+        fail(error)
+
+
+def _providers(config: Path | None, programs: Path | None) -> FindCredentials | None:
+    """Return the function that finds credentials by the programs of a configuration. Exit if it cannot be used."""
+    if (config is None) != (programs is None):
+        fail("--image-credential-provider-config and --image-credential-provider-bin-dir belong together")
+    if config is None or programs is None:
+        return None
+    from pinnace.node.plugins.credential_providers import (  # noqa: PLC0415 - few nodes have providers
+        CredentialProviders,
+        read_providers,
+    )
+
+    try:
+        return CredentialProviders(read_providers(config, programs), SystemClock()).find
+    except ConfigurationError as error:
         fail(error)
 
 

@@ -259,6 +259,7 @@ def _node_of(settings: AgentSettings, resources: NodeResources) -> AgentNode:
         allocatable=allocatable_of(settings.capacity, settings.reserved),
         dns_address=dns_address_of(settings.service_network),
         unsafe_sysctls=settings.unsafe_sysctls,
+        find_credentials=settings.find_credentials,
         kubelet_directory=str(settings.plugins or ""),
         resources=resources,
     )

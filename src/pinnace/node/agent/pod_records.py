@@ -14,6 +14,7 @@ from pinnace.node.agent.probes.probes import Prober
 from pinnace.node.agent.volumes.pod_certificates import PodCertificates
 from pinnace.node.agent.volumes.trust_bundles import TrustBundles
 from pinnace.node.agent.volumes.volumes import PodVolumes
+from pinnace.node.image_service import FindCredentials
 from pinnace.node.plugins.devices import DeviceManager
 from pinnace.node.resources.admission import PodFailure
 from pinnace.node.resources.alignment.node_resources import NodeResources
@@ -66,6 +67,8 @@ class AgentNode:
     resources: NodeResources
     unsafe_sysctls: Sequence[str] = ()
     """Sysctls that pods may set beside the safe ones."""
+    find_credentials: FindCredentials | None = None
+    """As `AgentSettings.find_credentials`."""
     kubelet_directory: str = ""
     """The directory of the sockets of plug-ins, which pods know as /var/lib/kubelet; empty for none."""
 

@@ -11,6 +11,7 @@ from pinnace.kinds.services.service_range import SERVICE_RANGE
 from pinnace.model import quantity
 from pinnace.node.agent.status.registration import NodeIdentity, capacity_of_machine
 from pinnace.node.agent.status.served_minor import NEWEST_MINOR
+from pinnace.node.image_service import FindCredentials
 from pinnace.node.pressure.signals import DEFAULT_THRESHOLDS, MEMORY, Signals, parse_thresholds
 from pinnace.node.resources.alignment.node_resources import MachineAmounts, NodeResources, ResourcePolicies
 
@@ -48,6 +49,8 @@ class AgentSettings:
     """The gates that differ from the defaults of the server's minor version."""
     plugins: Path | None = None
     """Kubelet's directory, in which plug-ins find the sockets of the node; None for a node without plug-ins."""
+    find_credentials: FindCredentials | None = None
+    """Returns credentials of the machine for an image, beside those of its pod; None for none."""
     signals: Signals | None = None
     """The signals of the node that eviction watches; this machine's if None."""
     policies: ResourcePolicies = field(default_factory=ResourcePolicies)

@@ -31,6 +31,7 @@ from pinnace.node.errors import (
 )
 from pinnace.node.image_service import Image, PullProgress
 from pinnace.node.images.pulls import Pulls, default_policy
+from pinnace.node.images.references import parse_reference
 from pinnace.node.plugins.container_devices import NO_EDITS, DeviceEdits, devices_for
 from pinnace.node.plugins.devices import DeviceManager, DevicesUnavailable
 from pinnace.node.runtime.runtime import ContainerState, ContainerStatus, Runtime, SandboxStatus
@@ -145,7 +146,9 @@ class ContainerStarter:
         """Return an image, with Events about its way. Raise ImageFailure."""
         events = PullEvents(self._recorder, self._objects.clock, pod, name)
         try:
-            credentials = await self._objects.pull_credentials(pod, name)
+            credentials = [*await self._objects.pull_credentials(pod, name)]
+            if self._node.find_credentials is not None:
+                credentials += await self._node.find_credentials(parse_reference(name).name)
             image, was_pulled = await self._pulls.get(
                 name, policy or default_policy(name), credentials, events, pod=pod["metadata"]["uid"]
             )
