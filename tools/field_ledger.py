@@ -76,6 +76,10 @@ class Entry(NamedTuple):
     reason: str
 
 
+_ACTING = {"nodes ": ("node/", "network/"), "the scheduler ": ("scheduler/",)}
+"""The folders that must not read an unsupported field, by the begin of the reason: other parts may read it."""
+
+
 class LedgerError(ValueError):
     """A rule is wrong; the message says which and why."""
 
@@ -216,7 +220,7 @@ class Ledger:
         for field, line in self._unsupported.items():
             if field not in known:
                 self.errors.append(f"unsupported_fields.txt: no minor has the field {field}")
-            acting = ("node/", "network/") if line.reason.startswith("nodes ") else ("",)
+            acting = next((folders for start, folders in _ACTING.items() if line.reason.startswith(start)), ("",))
             name = f"{self._classes.get((field.group, field.definition), '')}.{field.name}"
             for reader in self._readers.get(name, ()):
                 if reader.startswith(acting):

@@ -10,6 +10,7 @@ import pytest
 from tests.server.in_process import PODS, InProcess
 
 from pinnace.admission.configuration import read_plugin_settings
+from pinnace.admission.plugin_table import AdmissionPluginError
 from pinnace.cluster.control_plane import build
 from pinnace.cluster.settings import AdmissionSettings, Settings
 from pinnace.model.objects import Object
@@ -35,6 +36,8 @@ QUOTA = """
     limitedResources:
     - {resource: persistentvolumeclaims, matchContains: [.storageclass.storage.k8s.io/requests.storage]}
 """
+EVENTS = "eventratelimit.admission.k8s.io/v1alpha1"
+TOLERATIONS = "podtolerationrestriction.admission.k8s.io/v1alpha1"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 PRIVILEGED: Object = {
     "spec": {"containers": [{"name": "c", "image": "i", "securityContext": {"privileged": True}}]},
@@ -122,7 +125,7 @@ def _plugin(name: str, kind: str, fields: str, group: str = "apiserver.config.k8
 @pytest.mark.parametrize(
     ("plugins", "error"),
     [
-        ("- {name: EventRateLimit, path: x}", 'plugins[0].name: Invalid value: "EventRateLimit": this plug-in has no'),
+        ("- {name: LimitRanger, path: x}", 'plugins[0].name: Invalid value: "LimitRanger": this plug-in has no'),
         ("- {name: PodSecurity}\n- {name: PodSecurity}", 'plugins[1].name: Duplicate value: "PodSecurity"'),
         ("- {name: PodSecurity, path: missing}", "missing cannot be read: No such file or directory"),
         (
@@ -152,8 +155,36 @@ def _plugin(name: str, kind: str, fields: str, group: str = "apiserver.config.k8
             _plugin("ResourceQuota", "ResourceQuotaConfiguration", "limited: []"),
             'strict decoding error: unknown field "limited"',
         ),
+        (
+            _plugin("EventRateLimit", "Configuration", "limits: []", EVENTS),
+            "limits: Invalid value: []: must not be empty",
+        ),
+        (
+            _plugin(
+                "EventRateLimit", "Configuration", "limits: [{type: Pod, qps: 1}, {type: User, cacheSize: -1}]", EVENTS
+            ),
+            '[limits[0].type: Unsupported value: "Pod": supported values: "Namespace", "Server", "SourceAndObject", '
+            '"User", '
+            "limits[0].burst: Invalid value: 0: must be positive, limits[1].burst: Invalid value: 0: must be positive, "
+            "limits[1].qps: Invalid value: 0: must be positive, limits[1].cacheSize: Invalid value: -1: must not be "
+            "negative]",
+        ),
+        (
+            _plugin("PodTolerationRestriction", "Configuration", "default: [{key: a b}]", TOLERATIONS),
+            'podtolerationrestriction.default[0].key: Invalid value: "a b": name part must consist of',
+        ),
+        (
+            "- {name: PodNodeSelector, configuration: {podNodeSelectorPluginConfig: {team: 'a'}}}",
+            'podNodeSelectorPluginConfig[team]: Invalid value: "a": invalid selector: [a]',
+        ),
+        ("- {name: PodNodeSelector, configuration: {team: a}}", 'strict decoding error: unknown field "team"'),
+        ("- {name: ImagePolicyWebhook}", "imagePolicy.kubeConfigFile: Required value"),
+        (
+            "- {name: ImagePolicyWebhook, configuration: {imagePolicy: {kubeConfigFile: gone, allowTTL: 9000}}}",
+            "[imagePolicy.allowTTL: Invalid value: 9000: valid value is between 1 and 1800, in seconds, "
+            'imagePolicy.kubeConfigFile: Invalid value: "gone": ',
+        ),
     ],
-    ids=["unknown", "twice", "missing", "group", "pod security", "quota", "webhook", "field"],
 )
 def test_settings_that_cannot_act_are_refused(tmp_path: Path, plugins: str, error: str) -> None:
     path = tmp_path / "admission.yaml"
@@ -161,3 +192,19 @@ def test_settings_that_cannot_act_are_refused(tmp_path: Path, plugins: str, erro
     with pytest.raises(ConfigurationError) as refused:
         read_plugin_settings(path)
     assert error in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("enabled", "error"),
+    [
+        (
+            "EventRateLimit",
+            'couldn\'t init admission plugin "EventRateLimit": limits: Invalid value: []: must not be empty',
+        ),
+        ("ImagePolicyWebhook", 'couldn\'t init admission plugin "ImagePolicyWebhook": no config specified'),
+    ],
+)
+async def test_some_plug_ins_need_settings(enabled: str, error: str) -> None:
+    with pytest.raises(AdmissionPluginError) as refused:
+        await build(Settings(admission=AdmissionSettings(enabled=frozenset((enabled,)))), MemoryStore())
+    assert str(refused.value) == error

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pinnace.admission.plugin_table import AdmissionPluginError
 from pinnace.auth.certificates.authority import CertificateError, KeyFiles, ensure_certificates, use_key_files
 from pinnace.auth.settings import AuthSettings
-from pinnace.cluster.admission import AdmissionPluginError
 from pinnace.cluster.cluster import running
 from pinnace.cluster.control_plane import build
 from pinnace.cluster.in_process import in_process_client
@@ -69,7 +69,9 @@ async def test_a_disabled_plugin_lets_pass_what_it_would_refuse() -> None:
 
 async def test_an_unknown_plugin_is_refused() -> None:
     settings = Settings(admission=AdmissionSettings(enabled=frozenset(("Nonsense",))))
-    with pytest.raises(AdmissionPluginError, match="'Nonsense' is not supported; expected"):
+    with pytest.raises(
+        AdmissionPluginError, match='enable-admission-plugins plugin "Nonsense" is unknown; expected AlwaysAdmit'
+    ):
         await build(settings, MemoryStore())
 
 

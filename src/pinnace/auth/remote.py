@@ -50,6 +50,13 @@ class Remote:
         with client_span("GET", **{"url.full": self.url}) as trace:
             return self._decode(await self._request("GET", None, trace))
 
+    async def get_text(self) -> str:
+        """Return the text at the URL. Raise RemoteError."""
+        try:
+            return (await self._request("GET", None, {})).decode()
+        except UnicodeDecodeError:
+            raise RemoteError(f"{self.url} did not answer with text") from None
+
     async def post(self, document: Any) -> Any:
         """Return the answer to a document. Raise RemoteError."""
         kind = document.get("kind", "") if isinstance(document, dict) else ""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from pinnace.admission.cel_executor import CelExecutor
 from pinnace.admission.chain import AdmissionChain, Mutator, Validator
 from pinnace.admission.configuration import PluginSettings, read_plugin_settings
 from pinnace.admission.metrics import AdmissionMetrics, plugin_name
 from pinnace.admission.permissions import ExpressionAuthorizer, Permissions
+from pinnace.admission.plugin_table import AdmissionPluginError, choose
 from pinnace.admission.plugins.certificates import (
     CertificateApproval,
     CertificateRequester,
@@ -27,14 +29,30 @@ from pinnace.admission.plugins.nodes.node_declared_features import NodeDeclaredF
 from pinnace.admission.plugins.nodes.node_restriction import NodeRestriction
 from pinnace.admission.plugins.nodes.pod_certificate_requests import PodCertificateRequests
 from pinnace.admission.plugins.nodes.token_audiences import TokenAudiences
+from pinnace.admission.plugins.optional.always_pull_images import AlwaysPullImages
+from pinnace.admission.plugins.optional.denials import (
+    AlwaysDeny,
+    DenyServiceExternalIPs,
+    LimitPodHardAntiAffinityTopology,
+)
+from pinnace.admission.plugins.optional.event_rate_limit import EventRateLimit
+from pinnace.admission.plugins.optional.image_policy import ImagePolicyWebhook
+from pinnace.admission.plugins.optional.namespaces import NamespaceAutoProvision, NamespaceExists
+from pinnace.admission.plugins.optional.pod_node_selector import PodNodeSelector
+from pinnace.admission.plugins.optional.pod_tolerations import ExtendedResourceToleration, PodTolerationRestriction
 from pinnace.admission.plugins.owner_references import OwnerReferencesPermissionEnforcement
+from pinnace.admission.plugins.pod_resize import PodResizeValidator
 from pinnace.admission.plugins.pod_security import PodSecurity
 from pinnace.admission.plugins.pod_topology_labels import PodTopologyLabels
 from pinnace.admission.plugins.priority import Priority
 from pinnace.admission.plugins.resource_quota import ResourceQuota
 from pinnace.admission.plugins.runtime_class import RuntimeClass
 from pinnace.admission.plugins.service_account import ServiceAccount
-from pinnace.admission.plugins.storage_protection import PersistentVolumeClaimResize, StorageObjectInUseProtection
+from pinnace.admission.plugins.storage_protection import (
+    PersistentVolumeClaimResize,
+    PodGroupProtection,
+    StorageObjectInUseProtection,
+)
 from pinnace.admission.policies.bindings import Parameters, PolicyTable
 from pinnace.admission.policies.mutating import MutatingPolicies, compile_mutations
 from pinnace.admission.policies.validating import ValidatingPolicies, compile_validations
@@ -156,10 +174,6 @@ def _load_manifests(foundation: Foundation, plugins: PluginSettings) -> Mapping[
     return manifests_by_plugin
 
 
-class AdmissionPluginError(ValueError):
-    """A plug-in cannot be enabled or disabled."""
-
-
 SERVICE_ACCOUNT = "ServiceAccount"
 _NO_PLUGINS = frozenset(
     ("CertificateRequester", "NoEscalation", "DeviceAccess", "SelfBlockingWebhooks", "PodCertificateSigning")
@@ -167,28 +181,50 @@ _NO_PLUGINS = frozenset(
 """Checks that in Kubernetes belong to the kinds themselves, so that they cannot be disabled."""
 
 
-def _without_disabled(
-    mutators: list[Mutator], validators: list[Validator], settings: AdmissionSettings
-) -> tuple[list[Mutator], list[Validator]]:
-    """Leave out disabled plug-ins. Raise AdmissionPluginError for a plug-in that does not exist here."""
-    every = {*map(plugin_name, mutators), *map(plugin_name, validators), SERVICE_ACCOUNT} - _NO_PLUGINS
-    for name in settings.enabled - every - _WITHOUT_EFFECT:
-        raise AdmissionPluginError(f"admission plug-in {name!r} is not supported; expected {', '.join(sorted(every))}")
-    off = settings.disabled - settings.enabled
-    return (
-        [plugin for plugin in mutators if plugin_name(plugin) not in off],
-        [plugin for plugin in validators if plugin_name(plugin) not in off],
-    )
-
-
-_WITHOUT_EFFECT = frozenset(("AlwaysAdmit", "NamespaceExists"))
-"""Plug-ins that change nothing: the first does nothing, and NamespaceLifecycle does the work of the second."""
-
-
 def needs_service_accounts(settings: Settings) -> bool:
     """Whether pods need an existing service account: where controllers create them, or the plug-in is enabled."""
     names = settings.admission
     return SERVICE_ACCOUNT in names.enabled or (settings.controllers and SERVICE_ACCOUNT not in names.disabled)
+
+
+class _Optional:
+    """The plug-ins that are off by default."""
+
+    def __init__(
+        self,
+        shared: _Shared,
+        settings: PluginSettings,
+        running: frozenset[str],
+        create_namespace: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """Raise AdmissionPluginError for a plug-in without the configuration that it needs."""
+        clock, namespaces = shared.foundation.clock, shared.namespaces
+        policy = settings.image_policy
+        if "EventRateLimit" in running and not settings.event_limits:
+            raise AdmissionPluginError(_INIT.format("EventRateLimit", "limits: Invalid value: []: must not be empty"))
+        if "ImagePolicyWebhook" in running and policy is None:
+            raise AdmissionPluginError(_INIT.format("ImagePolicyWebhook", "no config specified"))
+        builders: dict[str, Callable[[], Any]] = {
+            "NamespaceAutoProvision": lambda: NamespaceAutoProvision(shared.phase_of, create_namespace),
+            "NamespaceExists": lambda: NamespaceExists(shared.phase_of),
+            "LimitPodHardAntiAffinityTopology": LimitPodHardAntiAffinityTopology,
+            "AlwaysPullImages": AlwaysPullImages,
+            "ImagePolicyWebhook": lambda: ImagePolicyWebhook(policy, clock) if policy is not None else None,
+            "PodNodeSelector": lambda: PodNodeSelector(namespaces, settings.node_selectors),
+            "PodTolerationRestriction": lambda: PodTolerationRestriction(namespaces, settings.tolerations),
+            "EventRateLimit": lambda: EventRateLimit(settings.event_limits, clock),
+            "ExtendedResourceToleration": ExtendedResourceToleration,
+            "DenyServiceExternalIPs": DenyServiceExternalIPs,
+            "AlwaysDeny": AlwaysDeny,
+        }
+        self._built = {name: build() for name, build in builders.items() if name in running}
+
+    def __call__(self, *names: str) -> list[Any]:
+        """Return those of the plug-ins that run."""
+        return [self._built[name] for name in names if name in self._built]
+
+
+_INIT = 'couldn\'t init admission plugin "{}": {}'
 
 
 def build_admission(
@@ -198,59 +234,103 @@ def build_admission(
     settings: AdmissionSettings,
     *,
     needs_service_accounts: bool,
+    create_namespace: Callable[[str], Awaitable[None]],
     chain: type[AdmissionChain] = AdmissionChain,
 ) -> AdmissionChain:
     """Build the chain of all enabled plug-ins, in Kubernetes' order.
 
-    `needs_service_accounts`: refuse pods whose service account does not exist. `chain` is the class to build.
+    `needs_service_accounts`: refuse pods whose service account does not exist. `chain` is the class to build. Raise
+    AdmissionPluginError for plug-ins that do not exist here.
     """
+    running = choose(settings.enabled, settings.disabled, foundation.definitions.minor)
     plugins = read_plugin_settings(settings.configuration) if settings.configuration is not None else PluginSettings()
     shared = _Shared(foundation, security, webhooks, plugins)
+    optional = _Optional(shared, plugins, running, create_namespace)
     objects = foundation.objects
-    limits = LimitRanger(objects("", "limitranges"))
-    accounts = [ServiceAccount(objects("", "serviceaccounts"))] if needs_service_accounts else []
-    priority = Priority(objects("scheduling.k8s.io", "priorityclasses"))
-    storage_classes = objects("storage.k8s.io", "storageclasses")
-    runtime_class = RuntimeClass(objects("node.k8s.io", "runtimeclasses"))
+    both = _TwoSteps(
+        limits=LimitRanger(objects("", "limitranges")),
+        accounts=[ServiceAccount(objects("", "serviceaccounts"))] if needs_service_accounts else [],
+        priority=Priority(objects("scheduling.k8s.io", "priorityclasses")),
+        runtime_class=RuntimeClass(objects("node.k8s.io", "runtimeclasses")),
+        optional=optional,
+    )
     quotas = ResourceQuota(
         objects("", "resourcequotas"), shared.counted_objects, foundation.clock, plugins.limited_resources
     )
     _add_status_writers(foundation, quotas)
-    mutators: list[Mutator] = [
+    mutators = [*_mutators(shared, both), security.no_escalation, *optional("AlwaysDeny")]
+    validators = [*_validators(shared, both, plugins), quotas]
+    return chain(
+        [plugin for plugin in mutators if _runs(plugin, running)],
+        [plugin for plugin in validators if _runs(plugin, running)],
+        shared.metrics,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _TwoSteps:
+    """The plug-ins that change objects and check them afterwards, and those that are off by default."""
+
+    limits: LimitRanger
+    accounts: list[ServiceAccount]
+    priority: Priority
+    runtime_class: RuntimeClass
+    optional: _Optional
+
+
+def _mutators(shared: _Shared, both: _TwoSteps) -> list[Mutator]:
+    objects, gates, optional = shared.objects, shared.foundation.gates, both.optional
+    return [
+        *optional("NamespaceAutoProvision"),
         NamespaceLifecycle(shared.phase_of),
         CertificateRequester(),
-        limits,
-        *accounts,
+        both.limits,
+        *both.accounts,
         _node_restriction(shared),
         TaintNodesByCondition(),
-        priority,
+        *optional("AlwaysPullImages", "PodNodeSelector"),
+        both.priority,
         DefaultTolerationSeconds(),
-        DefaultStorageClass(storage_classes),
+        *optional("PodTolerationRestriction", "ExtendedResourceToleration"),
+        DefaultStorageClass(objects("storage.k8s.io", "storageclasses")),
         StorageObjectInUseProtection(),
-        runtime_class,
+        *([PodGroupProtection()] if gates.is_on("GenericWorkload") else []),
+        both.runtime_class,
         DefaultIngressClass(objects("networking.k8s.io", "ingressclasses")),
-        *([PodTopologyLabels(objects("", "nodes"))] if foundation.gates.is_on("PodTopologyLabelsAdmission") else []),
+        *([PodTopologyLabels(objects("", "nodes"))] if gates.is_on("PodTopologyLabelsAdmission") else []),
         _mutating_policies(shared),
         _mutating_webhooks(shared),
-        security.no_escalation,
     ]
-    validators: list[Validator] = [
-        limits,
-        *accounts,
+
+
+def _validators(shared: _Shared, both: _TwoSteps, plugins: PluginSettings) -> list[Validator]:
+    foundation, objects, optional = shared.foundation, shared.objects, both.optional
+    return [
+        *optional("NamespaceExists", "LimitPodHardAntiAffinityTopology"),
+        both.limits,
+        *both.accounts,
+        *optional("AlwaysPullImages", "ImagePolicyWebhook"),
         PodSecurity(shared.namespaces, objects("", "pods"), plugins.pod_security, plugins.exemptions),
-        priority,
+        *optional("PodNodeSelector"),
+        both.priority,
+        *optional("PodTolerationRestriction", "EventRateLimit"),
         OwnerReferencesPermissionEnforcement(shared.permissions, foundation.registry),
-        PersistentVolumeClaimResize(storage_classes),
-        runtime_class,
+        PersistentVolumeClaimResize(objects("storage.k8s.io", "storageclasses")),
+        both.runtime_class,
         *_certificate_validators(shared),
+        *optional("DenyServiceExternalIPs"),
         DeviceAccess(shared.namespaces, shared.permissions if _has_status_parts(foundation) else None),
         *_node_features(foundation),
+        PodResizeValidator(objects("", "nodes")),
         SelfBlockingWebhooks(shared.namespaces, lambda group, plural: foundation.registry.find(group, "v1", plural)),
         _validating_policies(shared),
         _validating_webhooks(shared),
-        quotas,
     ]
-    return chain(*_without_disabled(mutators, validators, settings), shared.metrics)
+
+
+def _runs(plugin: object, running: frozenset[str]) -> bool:
+    name = plugin_name(plugin)
+    return name in running or name in _NO_PLUGINS
 
 
 def _certificate_validators(shared: _Shared) -> list[Validator]:

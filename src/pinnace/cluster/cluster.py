@@ -27,7 +27,7 @@ from pinnace.auth.certificates.authority import (
 )
 from pinnace.auth.remote import RemoteConfigError
 from pinnace.client.kubeconfig_files import ClusterAccess
-from pinnace.cluster.admission import AdmissionPluginError, needs_service_accounts
+from pinnace.cluster.admission import needs_service_accounts
 from pinnace.cluster.control_plane import ControlPlane, build
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.node import add_nodes
@@ -425,7 +425,6 @@ STARTUP_ERRORS = (
     AuditPolicyError,
     BootstrapError,
     AuthorizationModeError,
-    AdmissionPluginError,
     StoreError,
     OSError,
 )

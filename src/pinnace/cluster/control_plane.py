@@ -47,6 +47,7 @@ from pinnace.server.webhook_client import HttpsWebhookClient
 from pinnace.server.write.address_records import AddressRecords
 from pinnace.server.write.binding import PodBinder
 from pinnace.server.write.eviction import Evictions
+from pinnace.server.write.missing_namespaces import NamespaceProvider
 from pinnace.server.write.reservations import ServiceReservations
 from pinnace.server.write.scales import Scales
 from pinnace.serving.cache.fanout import Fanout
@@ -168,13 +169,9 @@ def build_on(
     custom_resources = CustomResources(foundation, webhooks)
     aggregation = Aggregation(foundation, files.front_proxy_client if files is not None else None, served)
     security = build_security(foundation, settings.auth, tokens=tokens, files=files)
-    admission = build_admission(
-        foundation,
-        security,
-        webhooks,
-        settings.admission,
-        needs_service_accounts=needs_service_accounts,
-        chain=TracedAdmission if settings.tracing else AdmissionChain,
+    namespaces = NamespaceProvider(foundation)
+    admission = _build_admission(
+        foundation, settings, security, webhooks, namespaces, needs_service_accounts=needs_service_accounts
     )
     flows = _build_flow_control(foundation, settings, metrics)
     health = Health(foundation.store, fanout, foundation.supervisor)
@@ -196,6 +193,7 @@ def build_on(
     )
     api = TracedApi(handler) if settings.tracing else handler
     addresses.connect(LocalApi(api, SYSTEM))
+    namespaces.connect(LocalApi(api, SYSTEM))
     aggregation.measured_by(metrics)
     add_server_metrics(metrics, foundation, flows, audit, admission.metrics, security.configurations)
     return ControlPlane(
@@ -209,6 +207,26 @@ def build_on(
         webhooks=webhooks,
         nodes=nodes,
         forwards=forwards,
+    )
+
+
+def _build_admission(
+    foundation: Foundation,
+    settings: Settings,
+    security: Security,
+    webhooks: HttpsWebhookClient,
+    namespaces: NamespaceProvider,
+    *,
+    needs_service_accounts: bool,
+) -> AdmissionChain:
+    return build_admission(
+        foundation,
+        security,
+        webhooks,
+        settings.admission,
+        needs_service_accounts=needs_service_accounts,
+        create_namespace=namespaces.create,
+        chain=TracedAdmission if settings.tracing else AdmissionChain,
     )
 
 

@@ -21,11 +21,13 @@ from pinnace.controllers.garbage.collector import GarbageCollector
 from pinnace.controllers.garbage.monitors import Monitors
 from pinnace.controllers.garbage.namespaces import NamespaceController
 from pinnace.controllers.garbage.server_leases import ServerLeases
+from pinnace.controllers.garbage.storage_version_entries import StorageVersionEntries
 from pinnace.controllers.nodes.device_taint_eviction import DeviceTaintEviction
 from pinnace.controllers.nodes.ipam import NodeIpam
 from pinnace.controllers.nodes.lifecycle import NodeLifecycle
 from pinnace.controllers.nodes.pod_garbage import PodGarbage
 from pinnace.controllers.nodes.resource_claims import ResourceClaims
+from pinnace.controllers.nodes.resource_pools import ResourcePools
 from pinnace.controllers.nodes.taint_eviction import TaintEviction
 from pinnace.controllers.nodes.ttl import Ttl
 from pinnace.controllers.policy.disruption import Disruption
@@ -51,7 +53,12 @@ from pinnace.controllers.storage.binder import VolumeBinder
 from pinnace.controllers.storage.ephemeral import EphemeralVolumes
 from pinnace.controllers.storage.expansion import Expansion
 from pinnace.controllers.storage.local_path import LocalPathProvisioner
-from pinnace.controllers.storage.protection import protect_claims, protect_classes, protect_volumes
+from pinnace.controllers.storage.protection import (
+    protect_claims,
+    protect_classes,
+    protect_pod_groups,
+    protect_volumes,
+)
 from pinnace.controllers.storage_versions import StorageVersionMigrations
 from pinnace.controllers.workloads.daemon_sets import DaemonSets
 from pinnace.controllers.workloads.deployments import Deployments
@@ -198,6 +205,8 @@ class ControllerRow(NamedTuple):
     kind: Kind | None = None
     """The kind without which the controller has no work, if not every served minor has it."""
     needs_keys: bool = False
+    gate: str = ""
+    """The feature gate that the controller needs."""
 
 
 def _sign_certificates(context: Context, client: Client) -> CertificateSigner:
@@ -218,10 +227,22 @@ def _plain(
     return lambda context, client: build(context.manager, client)
 
 
+def _is_1_37(context: Context) -> bool:
+    return int(context.gates.minor.partition(".")[2]) >= 37
+
+
+def _has_taint_rules(context: Context) -> bool:
+    """Whether there are DeviceTaintRules. They are read as v1, which is served since 1.37."""
+    return context.gates.is_on("DRADeviceTaintRules") and _is_1_37(context)
+
+
 def _evict_from_devices(context: Context, client: Client) -> DeviceTaintEviction:
-    # Rules are read as v1, which is served since 1.37.
-    has_rules = context.gates.is_on("DRADeviceTaintRules") and int(context.gates.minor.partition(".")[2]) >= 37
-    return DeviceTaintEviction(context.manager, client, has_rules=has_rules)
+    return DeviceTaintEviction(context.manager, client, has_rules=_has_taint_rules(context))
+
+
+def _count_devices(context: Context, client: Client) -> ResourcePools:
+    has_rules, has_views = _has_taint_rules(context), _is_1_37(context)
+    return ResourcePools(context.manager, client, has_rules=has_rules, has_views=has_views)
 
 
 def _balance_loads(context: Context, client: Client) -> LoadBalancerController:
@@ -326,6 +347,20 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
         kind=Kind("storage.k8s.io", "v1", "VolumeAttributesClass"),  # Served since 1.34.
     ),
     ControllerRow(
+        "podgroup-protection-controller",
+        "podgroup-protection-controller",
+        _plain(protect_pod_groups),
+        kind=Kind("scheduling.k8s.io", "v1beta1", "PodGroup"),  # Exists since 1.37, and is served on request.
+        gate="GenericWorkload",
+    ),
+    ControllerRow(
+        "storageversion-garbage-collector-controller",
+        "storage-version-garbage-collector",
+        _plain(StorageVersionEntries),
+        kind=Kind("internal.apiserver.k8s.io", "v1alpha1", "StorageVersion"),  # Served on request.
+        gate="StorageVersionAPI",
+    ),
+    ControllerRow(
         "storage-version-migrator-controller",
         "storage-version-migrator-controller",
         _plain(StorageVersionMigrations),
@@ -351,6 +386,13 @@ CONTROLLERS: tuple[ControllerRow, ...] = (
         "device-taint-eviction-controller",
         _evict_from_devices,
         kind=Kind("resource.k8s.io", "v1", "ResourceClaim"),  # Served since 1.34.
+    ),
+    ControllerRow(
+        "resourcepoolstatusrequest-controller",
+        "resourcepoolstatusrequest-controller",
+        _count_devices,
+        kind=Kind("resource.k8s.io", "v1alpha3", "ResourcePoolStatusRequest"),  # Exists since 1.36, served on request.
+        gate="DRAResourcePoolStatus",
     ),
     ControllerRow("pod-garbage-collector-controller", "pod-garbage-collector", _plain(PodGarbage)),
     # autoscaling
@@ -381,14 +423,16 @@ def add_controllers(
 ) -> None:
     """Build the controllers of the table and add them to the manager: those named in `only`, or all.
 
-    `client_as` returns the client of a service account. Rows whose kind is not served, or whose keys are missing, are
-    left out.
+    `client_as` returns the client of a service account. Rows whose kind is not served, whose keys are missing, or whose
+    feature gate is off, are left out.
     """
     built: list[HasController | HasControllers] = []
     for row in CONTROLLERS:
         if (only or (row.account == OF_SERVER and not context.is_in_server)) and row.name not in only:
             continue
         if (row.kind is not None and not serves(row.kind)) or (row.needs_keys and not context.has_keys):
+            continue
+        if row.gate and not context.gates.is_on(row.gate):
             continue
         built.append(row.build(context, client_as(row.account) if row.account else context.manager.client))
     own = [controller for item in built for controller in _controllers_of(item)]

@@ -30,6 +30,7 @@ from pinnace.kinds.core import resources as core
 from pinnace.kinds.definitions import Definitions
 from pinnace.kinds.feature_gates.gates import FeatureGates
 from pinnace.kinds.networking import resources as networking
+from pinnace.kinds.pods import eviction_requests
 from pinnace.kinds.resource import resources as resource
 from pinnace.kinds.rows import Row, Version, kind_of
 from pinnace.kinds.rows import resource as resource_of
@@ -59,6 +60,7 @@ ROWS: tuple[Row, ...] = (
     *flowcontrol.ROWS,
     *storagemigration.ROWS,
     *internal.ROWS,
+    *eviction_requests.ROWS,
 )
 
 GROUP_ORDER = (
@@ -85,6 +87,7 @@ GROUP_ORDER = (
     "flowcontrol.apiserver.k8s.io",
     "storagemigration.k8s.io",
     "internal.apiserver.k8s.io",
+    "lifecycle.k8s.io",
     # Last, because it has only old versions, which clients must not prefer.
     "extensions",
 )
@@ -101,7 +104,7 @@ def resources(
     """Return every resource that this minor version serves: current versions first, each group's preferred version
     before its others.
 
-    `old_versions` are versions that Kubernetes has removed.
+    `old_versions` are versions that Kubernetes has removed. Without `gates`, kinds whose feature gate is off are there.
     """
     config = runtime_config or RuntimeConfig()
     known_gates = gates or FeatureGates(definitions.minor)
@@ -109,7 +112,8 @@ def resources(
         (resource_of(row, version, stored, definitions, known_gates), version)
         for row in ROWS
         for version, stored in _versions(row, definitions)
-        if _is_served(row, version, definitions, old_versions=old_versions, config=config)
+        if (gates is None or not row.gate or gates.is_on(row.gate))
+        and _is_served(row, version, definitions, old_versions=old_versions, config=config)
     ]
     served.sort(key=lambda pair: _rank(pair[0], pair[1], definitions))
     return [resource_ if old_versions else replace(resource_, modernize=None) for resource_, _ in served]

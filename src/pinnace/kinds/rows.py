@@ -97,6 +97,8 @@ class Row:
     strategy: Strategy = PLAIN
     gated: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By feature gate: what the strategy has in place of its own while the gate is on."""
+    gate: str = ""
+    """The feature gate without which the kind is not served, whatever the runtime configuration says."""
 
 
 STATUS = ("status", CHANGE)

@@ -32,6 +32,8 @@ def _group_status(group: PodGroup, now: datetime) -> str:
 
 SYSTEM_PRIORITIES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 HIGHEST_USER_PRIORITY = 1_000_000_000
+POD_GROUP_PROTECTION = "scheduling.k8s.io/podgroup-protection"
+"""The finalizer of a PodGroup that pods use."""
 PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
 
 
@@ -110,6 +112,7 @@ ROWS = (
         ),
         versions=(on_request("v1beta1"), on_request("v1alpha3"), on_request("v1alpha2")),
         subresources=(STATUS,),
+        gate="GenericWorkload",
     ),
     _row(
         name="CompositePodGroup",
@@ -117,11 +120,13 @@ ROWS = (
         columns=cells.NAME_AND_AGE,
         versions=(on_request("v1alpha3"),),
         subresources=(STATUS,),
+        gate="CompositePodGroup",
     ),
     _row(
         name="Workload",
         plural="workloads",
         columns=cells.NAME_AND_AGE,
         versions=(on_request("v1beta1"), on_request("v1alpha3"), on_request("v1alpha2"), on_request("v1alpha1")),
+        gate="GenericWorkload",
     ),
 )

@@ -94,5 +94,6 @@ ROWS = (
             validate_status=_validate_migration_status,
             may_update_unconditionally=False,
         ),
+        gate="StorageVersionMigrator",
     ),
 )

@@ -58,6 +58,11 @@ def dns_subdomain(value: str) -> list[str]:
     return _validate_subdomain(value, "characters")
 
 
+def long_name(value: str) -> list[str]:
+    """Check a DNS subdomain; the newer rules of Kubernetes count bytes."""
+    return _validate_subdomain(value, "bytes")
+
+
 def dns_subdomain_in_any_case(value: str) -> list[str]:
     errs = [_longer_than(253, "characters")] if len(value) > 253 else []
     if not _dns_subdomain(value.lower()):

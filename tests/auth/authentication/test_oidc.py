@@ -35,9 +35,13 @@ class Idp:
         self.server: HttpsServer
         self.issuer: TrustedIssuer
         self.discovered: dict[str, Any] = {}
+        self.claims: dict[str, Any] = {}
+        """The answers for distributed claims, by path."""
         self.clock = HandClock()
 
     def answer(self, path: str, sent: Any) -> Any:
+        if path.startswith("/claims/"):
+            return self.claims[path]
         if path == "/.well-known/openid-configuration":
             return {"issuer": self.server.url, "jwks_uri": f"{self.server.url}/keys", **self.discovered}
         return {"keys": [jwt.to_jwk(self.key.public_key()), {"kty": "oct", "k": "AAAA"}]}
@@ -175,3 +179,89 @@ async def test_a_provider_with_another_certificate_is_not_believed(idp: Idp) -> 
 def test_settings_that_would_open_a_door_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         issuer_of_flags(**settings)
+
+
+def elsewhere(idp: Idp, path: str = "/claims/groups", **source: Any) -> dict[str, Any]:
+    """The claims of a token whose groups are elsewhere."""
+    where = {"endpoint": idp.server.url + path, "access_token": "secret", **source}
+    return {"_claim_names": {"groups": "place"}, "_claim_sources": {"place": where}}
+
+
+async def test_groups_are_fetched_from_the_place_that_a_token_names(idp: Idp) -> None:
+    tokens = idp.tokens(groups=ClaimMapping("groups", "g:"))
+    idp.claims["/claims/groups"] = idp.token(groups=["devs"]).encode()
+    for _ in range(2):
+        user = await user_of(tokens, idp.token(**elsewhere(idp)))
+        assert user is not None and user.groups == ("g:devs", "system:authenticated")
+    assert [path for path, _ in idp.server.requests].count("/claims/groups") == 1
+    idp.claims["/claims/groups"] = idp.token(groups="ops").encode()
+    idp.clock.moment += timedelta(seconds=10)
+    user = await user_of(tokens, idp.token(**elsewhere(idp)))
+    assert user is not None and user.groups == ("g:ops", "system:authenticated")
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {
+            "groups": ["own"],
+            "_claim_names": {"groups": "place"},
+            "_claim_sources": {"place": {"endpoint": "https://x"}},
+        },
+        {"_claim_names": {"roles": "place"}, "_claim_sources": {"place": {"endpoint": "https://x"}}},
+        {"_claim_names": {"groups": "place"}, "_claim_sources": {"place": {"JWT": "x.y.z"}}},
+    ],
+    ids=["in the token", "another claim", "aggregated"],
+)
+async def test_no_other_claim_is_fetched(idp: Idp, claims: dict[str, Any]) -> None:
+    user = await user_of(idp.tokens(groups=ClaimMapping("groups")), idp.token(**claims))
+    assert user is not None and user.groups == (*claims.get("groups", ()), "system:authenticated")
+    assert len(idp.server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "answer", "error"),
+    [
+        ({}, {"aud": "another"}, "the token is for another client"),
+        ({}, {"exp": 0}, "expired"),
+        ({}, {}, 'distributed claim endpoint ".*" did not contain claim: groups'),
+        ({}, {"iss": "http://127.0.0.1:1"}, "is no https URL"),
+        ({}, b"nonsense", "did not answer with a token"),
+        ({}, b"\xff", "did not answer with text"),
+        ({}, 500, "answered 500"),
+        ({"endpoint": "http://127.0.0.1:1"}, {}, "has no https URL"),
+        ({"endpoint": 1}, {}, "could not parse claim sources"),
+        ({"access_token": "a\r\nb"}, {}, "could not parse claim sources"),
+    ],
+    ids=["audience", "expired", "claim", "issuer", "nonsense", "no text", "500", "plain", "number", "header"],
+)
+async def test_groups_that_cannot_be_fetched_refuse_the_token(
+    idp: Idp, source: dict[str, Any], answer: Any, error: str
+) -> None:
+    tokens = idp.tokens(groups=ClaimMapping("groups"))
+    idp.claims["/claims/groups"] = idp.token(**answer).encode() if isinstance(answer, dict) else answer
+    with pytest.raises(BadToken, match=f"could not expand distributed claims: .*{error}"):
+        await user_of(tokens, idp.token(**elsewhere(idp, **source)))
+
+
+@pytest.mark.parametrize(
+    ("claims", "error"),
+    [
+        ({"_claim_names": ["groups"]}, "error parsing distributed claim names"),
+        ({"_claim_names": {"groups": "a"}}, "no claim sources"),
+        ({"_claim_names": {"groups": "a"}, "_claim_sources": {"b": {}}}, "contained a source a missing in"),
+        ({"_claim_names": {"groups": "a"}, "_claim_sources": {"a": 1}}, "could not parse claim sources"),
+    ],
+)
+async def test_malformed_sources_of_claims_refuse_the_token(idp: Idp, claims: dict[str, Any], error: str) -> None:
+    with pytest.raises(BadToken, match=error):
+        await user_of(idp.tokens(groups=ClaimMapping("groups")), idp.token(**claims))
+
+
+async def test_a_token_with_a_false_signature_names_no_place(idp: Idp) -> None:
+    tokens = idp.tokens(groups=ClaimMapping("groups"))
+    await user_of(tokens, idp.token())
+    good = idp.token(**elsewhere(idp))
+    with pytest.raises(BadToken):
+        await user_of(tokens, good[:-8] + ("A" * 8 if not good.endswith("A" * 8) else "B" * 8))
+    assert [path for path, _ in idp.server.requests] == ["/.well-known/openid-configuration", "/keys"]

@@ -22,7 +22,6 @@ def test_a_diff_is_unified_without_file_names() -> None:
 def test_a_condition_without_anything_has_every_error() -> None:
     assert [err.field for err in validate_condition([cast("Condition", {})], "status.conditions")] == [
         "status.conditions[0].type",
-        "status.conditions[0].type",
         "status.conditions[0].status",
         "status.conditions[0].lastTransitionTime",
         "status.conditions[0].reason",

@@ -12,6 +12,7 @@ import pytest
 
 from pinnace.kinds import catalog
 from pinnace.kinds.definitions import Definitions, minors
+from pinnace.kinds.feature_gates.gates import FeatureGates
 from pinnace.model.resources import Registry
 from pinnace.server.bootstrap.default_roles import completion, default_role, default_roles, ensure_default_roles
 from pinnace.serving.cache.fanout import Fanout
@@ -65,6 +66,19 @@ def test_a_role_of_one_minor_is_found_by_its_name() -> None:
     assert leases not in default_role(name, "1.36")["rules"]
     with pytest.raises(StopIteration):
         default_role("system:controller:selinux-warning-controller", "1.32")
+
+
+def test_the_roles_of_a_feature_need_its_gate() -> None:
+    def names(minor: str, gates: str) -> set[str]:
+        return {obj["metadata"]["name"] for obj in default_roles(minor, FeatureGates.parse(minor, gates))}
+
+    all_on = "GenericWorkload=true,DRAResourcePoolStatus=true,StorageVersionAPI=true"
+    assert {name.rpartition(":")[2] for name in names("1.37", all_on) - names("1.37", "")} == {
+        "podgroup-protection-controller",
+        "resourcepoolstatusrequest-controller",
+        "storage-version-garbage-collector",
+    }
+    assert "system:controller:podgroup-protection-controller" not in names("1.36", all_on)
 
 
 def test_every_object_is_marked_as_kubernetes_marks_them(roles: dict[tuple[str, str], Object]) -> None:

@@ -79,15 +79,15 @@ def merge_tolerations(tolerations: list[Toleration]) -> list[Toleration]:
     """Return the tolerations that no other one implies; of equal ones, the first."""
     merged: list[Toleration] = []
     for index, toleration in enumerate(tolerations):
-        if any(_implies(kept, toleration) for kept in merged):
+        if any(implies(kept, toleration) for kept in merged):
             continue
-        if any(later != toleration and _implies(later, toleration) for later in tolerations[index + 1 :]):
+        if any(later != toleration and implies(later, toleration) for later in tolerations[index + 1 :]):
             continue
         merged.append(toleration)
     return merged
 
 
-def _implies(wide: Toleration, narrow: Toleration) -> bool:
+def implies(wide: Toleration, narrow: Toleration) -> bool:
     if wide == narrow:
         return True
     operator = wide.get("operator") or "Equal"

@@ -1,8 +1,9 @@
-"""Protects volumes and claims that are in use with a finalizer, and checks whether a claim may grow."""
+"""Protects volumes, claims and pod groups that are in use with a finalizer, and checks whether a claim may grow."""
 
 from __future__ import annotations
 
 from pinnace.admission.chain import CREATE, UPDATE
+from pinnace.kinds.scheduling import POD_GROUP_PROTECTION
 from pinnace.kinds.volumes.claims import storage_class_of
 from pinnace.model.objects import AnyObject, Object
 from pinnace.model.quantity import ZERO, Quantity, parse
@@ -26,10 +27,22 @@ class StorageObjectInUseProtection:
     def mutate(self, review: Review) -> None:
         if review.subresource:
             return
-        metadata, wanted = review.changed["metadata"], _FINALIZERS[review.resource.plural]
-        finalizers = metadata.get("finalizers") or []
-        if wanted not in finalizers:
-            metadata["finalizers"] = [*finalizers, wanted]
+        _add_finalizer(review, _FINALIZERS[review.resource.plural])
+
+
+class PodGroupProtection:
+    interests = (("scheduling.k8s.io", "podgroups", CREATE),)
+
+    def mutate(self, review: Review) -> None:
+        if not review.subresource:
+            _add_finalizer(review, POD_GROUP_PROTECTION)
+
+
+def _add_finalizer(review: Review, wanted: str) -> None:
+    metadata = review.changed["metadata"]
+    finalizers = metadata.get("finalizers") or []
+    if wanted not in finalizers:
+        metadata["finalizers"] = [*finalizers, wanted]
 
 
 class PersistentVolumeClaimResize:

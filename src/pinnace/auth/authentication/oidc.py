@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pinnace.auth.authentication import jwt
 from pinnace.auth.authentication.authenticators import CREDENTIAL_ID, BadToken, Bearer
@@ -26,6 +26,12 @@ log = logging.getLogger(__name__)
 ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "EdDSA")
 FETCH_AGAIN_AFTER = timedelta(seconds=10)
 """A token with an unknown key makes the server fetch the keys again, but not more often than this."""
+
+CLAIM_REMEMBERED = timedelta(seconds=10)
+"""How long a distributed claim holds, as a token in Kubernetes' cache."""
+_MOST_CLAIMS = 1000
+_MOST_ISSUERS = 16
+"""The issuers of distributed claims whose keys are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,45 +113,45 @@ def issuer_of_flags(
     )
 
 
-class OidcTokens:
-    def __init__(self, issuer: TrustedIssuer, clock: Clock) -> None:
-        self._issuer = issuer
+class _ProviderKeys:
+    """The keys of a provider, which are fetched when a token has one that is not known."""
+
+    def __init__(self, url: str, remote: Remote, clock: Clock) -> None:
+        """`remote` is where the discovery document is."""
+        self._url = url
+        self._remote = remote
         self._clock = clock
-        self._algorithms = frozenset(issuer.algorithms)
-        discovery = issuer.discovery_url or issuer.url.rstrip("/") + "/.well-known/openid-configuration"
-        self._remote = Remote(discovery, client_tls(ca=issuer.authorities) if issuer.authorities else client_tls())
         self._keys: dict[str, jwt.PublicKey] = {}
         self._fetched: datetime | None = None
         self._fetching = asyncio.Lock()
 
-    def find(self, token: str, audiences: Sequence[str] = ()) -> NowOrLater[Bearer | None]:
-        parsed = jwt.read(token)
-        if parsed is None or parsed.claims.get("iss") != self._issuer.url:
-            return None
-        if parsed.header.get("kid") in self._keys:
-            return self._bearer(parsed)
-        return self._with_newest_keys(parsed)
+    def has_key_of(self, token: jwt.Token) -> bool:
+        return token.header.get("kid") in self._keys
 
-    async def _with_newest_keys(self, parsed: jwt.Token) -> Bearer:
+    def verify(self, token: jwt.Token, issuer: TrustedIssuer) -> None:
+        """Check the signature, the times and the audience of a token. Raise BadToken."""
+        jwt.verify(token, self._keys, algorithms=frozenset(issuer.algorithms))
+        jwt.check_times(
+            token.claims, self._clock.now(), grace_seconds=0
+        )  # As Kubernetes: only its own tokens get more.
+        if not set(issuer.audiences).intersection(jwt.audiences_of(token.claims)):
+            raise BadToken("oidc: the token is for another client")
+
+    async def fetch_for(self, token: jwt.Token) -> None:
+        """Fetch the newest keys, unless that of the token is known. A failure is logged."""
         # One request fetches, the others wait for it. If its client goes away, the next one fetches.
         async with self._fetching:
             now = self._clock.now()
-            if parsed.header.get("kid") not in self._keys and (
-                self._fetched is None or now - self._fetched >= FETCH_AGAIN_AFTER
-            ):
-                await self._renew()
+            if not self.has_key_of(token) and (self._fetched is None or now - self._fetched >= FETCH_AGAIN_AFTER):
+                try:
+                    self._keys = await self._fetch()
+                except RemoteError as error:
+                    log.warning("the keys of %s could not be fetched: %s", self._url, error)
                 self._fetched = now
-        return self._bearer(parsed)
-
-    async def _renew(self) -> None:
-        try:
-            self._keys = await self._fetch()
-        except RemoteError as error:
-            log.warning("the keys of %s could not be fetched: %s", self._issuer.url, error)
 
     async def _fetch(self) -> dict[str, jwt.PublicKey]:
         document = await self._remote.get()
-        if not isinstance(document, dict) or document.get("issuer") != self._issuer.url:
+        if not isinstance(document, dict) or document.get("issuer") != self._url:
             raise RemoteError("it says that it is another issuer")
         where = document.get("jwks_uri")
         if not isinstance(where, str) or not where.startswith("https://"):
@@ -161,16 +167,135 @@ class OidcTokens:
                 keys[str(jwk.get("kid") or number)] = key
         return keys
 
-    def _bearer(self, parsed: jwt.Token) -> Bearer:
-        issuer, claims = self._issuer, parsed.claims
-        jwt.verify(parsed, self._keys, algorithms=self._algorithms)
-        jwt.check_times(claims, self._clock.now(), grace_seconds=0)  # As Kubernetes: only its own tokens get more.
-        if not set(issuer.audiences).intersection(jwt.audiences_of(claims)):
-            raise BadToken("oidc: the token is for another client")
+
+class OidcTokens:
+    def __init__(self, issuer: TrustedIssuer, clock: Clock) -> None:
+        self._issuer = issuer
+        discovery = issuer.discovery_url or _discovery_of(issuer.url)
+        remote = Remote(discovery, client_tls(ca=issuer.authorities) if issuer.authorities else client_tls())
+        self._keys = _ProviderKeys(issuer.url, remote, clock)
+        self._distributed = _DistributedClaims(issuer, remote, clock)
+
+    def find(self, token: str, audiences: Sequence[str] = ()) -> NowOrLater[Bearer | None]:
+        parsed = jwt.read(token)
+        if parsed is None or parsed.claims.get("iss") != self._issuer.url:
+            return None
+        if self._keys.has_key_of(parsed):
+            return self._bearer(parsed)
+        return self._with_newest_keys(parsed)
+
+    async def _with_newest_keys(self, parsed: jwt.Token) -> Bearer | None:
+        await self._keys.fetch_for(parsed)
+        bearer = self._bearer(parsed)
+        return await bearer if isinstance(bearer, Awaitable) else bearer
+
+    def _bearer(self, parsed: jwt.Token) -> NowOrLater[Bearer | None]:
+        self._keys.verify(parsed, self._issuer)  # Before its claims say where to look for others.
+        source = self._distributed.source_of(parsed.claims)
+        return _bearer_of(self._issuer, parsed.claims) if source is None else self._with_groups(parsed.claims, source)
+
+    async def _with_groups(self, claims: jwt.Claims, source: ClaimSource) -> Bearer | None:
+        value = await self._distributed.resolve(source)
+        return _bearer_of(self._issuer, {**claims, self._issuer.groups.claim: value})
+
+
+class ClaimSource(NamedTuple):
+    """Where a claim is that is not in the token itself."""
+
+    url: str
+    token: str
+    """The bearer token for it; empty for none."""
+
+
+class _DistributedClaims:
+    """Fetches the claim with the groups from the place that a token names (OpenID Connect Core 1.0, 5.6.2)."""
+
+    def __init__(self, issuer: TrustedIssuer, remote: Remote, clock: Clock) -> None:
+        self._issuer = issuer
+        self._remote = remote
+        self._clock = clock
+        self._keys: dict[str, _ProviderKeys] = {}
+        self._known: dict[ClaimSource, tuple[datetime, Any]] = {}
+
+    def source_of(self, claims: jwt.Claims) -> ClaimSource | None:
+        """Return where the groups are; None if the token has them, or names no place. Raise BadToken."""
+        claim = self._issuer.groups.claim
+        names = claims.get("_claim_names")
+        if not claim or claim in claims or names is None:
+            return None
+        sources = claims.get("_claim_sources")
+        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+            raise _not_expanded("oidc: error parsing distributed claim names")
+        if sources is None:
+            raise _not_expanded("oidc: no claim sources")
+        if not isinstance(sources, dict) or not all(isinstance(source, dict) for source in sources.values()):
+            raise _not_expanded("oidc: could not parse claim sources")
+        name = names.get(claim)
+        if name is None:
+            return None
+        if name not in sources:
+            raise _not_expanded(f"id token _claim_names contained a source {name} missing in _claims_sources")
+        url, token = sources[name].get("endpoint", ""), sources[name].get("access_token", "")
+        if not isinstance(url, str) or not isinstance(token, str) or not token.isprintable():
+            raise _not_expanded("oidc: could not parse claim sources")
+        if not url:
+            return None  # An aggregated claim, which Kubernetes does not read either.
+        if not url.startswith("https://"):
+            raise _not_expanded(f"the source of the claim {claim} has no https URL")
+        return ClaimSource(url, token)
+
+    async def resolve(self, source: ClaimSource) -> Any:
+        """Return the claim. Raise BadToken."""
+        known = self._known.get(source)
+        if known is not None and known[0] > self._clock.now():
+            return known[1]
         try:
-            return Bearer(authenticated(_user_of(issuer, claims)))
-        except RecursionError:
-            raise BadToken("oidc: the claims are nested too deeply") from None
+            value = await self._fetch(source)
+        except (RemoteError, BadToken) as error:
+            raise _not_expanded(str(error)) from None
+        if len(self._known) >= _MOST_CLAIMS:
+            self._known.clear()
+        self._known[source] = (self._clock.now() + CLAIM_REMEMBERED, value)
+        return value
+
+    async def _fetch(self, source: ClaimSource) -> Any:
+        headers = {"Authorization": f"Bearer {source.token}"} if source.token else {}
+        text = await replace(self._remote, url=source.url, headers=headers).get_text()
+        token, claim = jwt.read(text.strip()), self._issuer.groups.claim
+        if token is None:
+            raise BadToken(f"{source.url} did not answer with a token")
+        keys = self._keys_of(str(token.claims.get("iss") or ""))
+        if not keys.has_key_of(token):
+            await keys.fetch_for(token)
+        keys.verify(token, self._issuer)
+        if claim not in token.claims:
+            raise BadToken(f'jwt returned by distributed claim endpoint "{source.url}" did not contain claim: {claim}')
+        return token.claims[claim]
+
+    def _keys_of(self, url: str) -> _ProviderKeys:
+        if not url.startswith("https://"):
+            raise BadToken(f"the issuer {url} of a distributed claim is no https URL")
+        keys = self._keys.get(url)
+        if keys is None:
+            if len(self._keys) >= _MOST_ISSUERS:
+                self._keys.clear()
+            keys = self._keys[url] = _ProviderKeys(url, replace(self._remote, url=_discovery_of(url)), self._clock)
+        return keys
+
+
+def _not_expanded(why: str) -> BadToken:
+    return BadToken(f"oidc: could not expand distributed claims: {why}")
+
+
+def _discovery_of(url: str) -> str:
+    return url.rstrip("/") + "/.well-known/openid-configuration"
+
+
+def _bearer_of(issuer: TrustedIssuer, claims: jwt.Claims) -> Bearer:
+    try:
+        return Bearer(authenticated(_user_of(issuer, claims)))
+    except RecursionError:
+        raise BadToken("oidc: the claims are nested too deeply") from None
 
 
 def _user_of(issuer: TrustedIssuer, claims: jwt.Claims) -> User:

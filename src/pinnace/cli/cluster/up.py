@@ -192,16 +192,16 @@ def up(
     ] = SERVICE_RANGE,
     load_balancers: LoadBalancers = "",
     enable_admission_plugins: Annotated[
-        str, typer.Option(help="Admission plug-ins to enable, separated by commas.", show_default=False)
+        str, typer.Option(help="More admission plug-ins to enable, separated by commas.", show_default=False)
     ] = "",
     disable_admission_plugins: Annotated[
-        str, typer.Option(help="Admission plug-ins to disable, separated by commas.", show_default=False)
+        str, typer.Option(help="Default admission plug-ins to disable, separated by commas.", show_default=False)
     ] = "",
     admission_control_config_file: Annotated[
         Path | None,
         typer.Option(
-            help="An AdmissionConfiguration: defaults and exemptions of PodSecurity, resources that need a "
-            "ResourceQuota, and directories with webhook configurations and policies.",
+            help="An AdmissionConfiguration: the settings of admission plug-ins, and directories with webhook "
+            "configurations and policies.",
             show_default=False,
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""Protects claims, volumes and their classes from deletion while they are in use."""
+"""Protects claims, volumes, their classes, and groups of pods from deletion while they are in use."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any, Generic
 from pinnace.client.client import Client
 from pinnace.client.snapshots import Snapshot
 from pinnace.client.typed import Stored
+from pinnace.kinds.scheduling import POD_GROUP_PROTECTION
 from pinnace.model.objects import AnyObject, Key, key_of
 from pinnace.model.typed_objects import (
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
+    PodGroup,
     StoredObject,
     VolumeAttributesClass,
 )
@@ -30,14 +32,18 @@ class Protection(Generic[Stored]):
         self,
         manager: Manager,
         client: Client,
-        name: str,
         *,
         kind: type[Stored],
         finalizer: str,
         is_used: Callable[[Stored], Awaitable[bool]],
         users: Sequence[type[StoredObject]] = (),
+        is_added: bool = True,
     ) -> None:
-        """`users` are the kinds whose objects use the protected ones; a claim is used in its own namespace only."""
+        """`users` are the kinds whose objects use the protected ones, in their own namespace if they are namespaced.
+
+        `is_added`: add the finalizer where it is missing. Otherwise only the admission plug-in does.
+        """
+        self._is_added = is_added
         self._client = client
         self._kind = kind
         self._finalizer = finalizer
@@ -45,14 +51,14 @@ class Protection(Generic[Stored]):
         self._leaving = f"leaving without {finalizer}"
         self._objects = manager.cache(kind)
         self._objects.add_index(self._leaving, _leaving_from)
-        self.controller = Controller(name, self._reconcile)
+        self.controller = Controller(f"{kind.__name__.lower()}-protection", self._reconcile)
         self.controller.for_(kind)
         for user in users:
             self.controller.watches_encoded(user, self._concerned)
 
     def _concerned(self, user: Snapshot[Any]) -> Iterable[Key]:
         """Return the objects that may no longer be in use."""
-        namespace = user.key.namespace if self._kind is PersistentVolumeClaim else ""
+        namespace = user.key.namespace if self._kind in (PersistentVolumeClaim, PodGroup) else ""
         return self._objects.keys_by_index(self._leaving, namespace)
 
     async def _reconcile(self, key: Key) -> None:
@@ -73,6 +79,8 @@ class Protection(Generic[Stored]):
 
     def _is_right(self, obj: AnyObject) -> bool:
         is_leaving = "deletionTimestamp" in obj["metadata"]
+        if not is_leaving and not self._is_added:
+            return True
         return is_leaving != (self._finalizer in (obj["metadata"].get("finalizers") or ()))
 
 
@@ -86,7 +94,6 @@ def protect_claims(manager: Manager, client: Client) -> Protection[PersistentVol
     return Protection(
         manager,
         client,
-        "persistentvolumeclaim-protection",
         kind=PersistentVolumeClaim,
         finalizer="kubernetes.io/pvc-protection",
         users=(Pod,),
@@ -103,7 +110,6 @@ def protect_volumes(manager: Manager, client: Client) -> Protection[PersistentVo
     return Protection(
         manager,
         client,
-        "persistentvolume-protection",
         kind=PersistentVolume,
         finalizer="kubernetes.io/pv-protection",
         is_used=is_used,
@@ -123,12 +129,35 @@ def protect_classes(manager: Manager, client: Client) -> Protection[VolumeAttrib
     return Protection(
         manager,
         client,
-        "volumeattributesclass-protection",
         kind=VolumeAttributesClass,
         finalizer="kubernetes.io/vac-protection",
         users=(PersistentVolumeClaim, PersistentVolume),
         is_used=is_used,
     )
+
+
+def protect_pod_groups(manager: Manager, client: Client) -> Protection[PodGroup]:
+    """Protect PodGroups from deletion while a pod that has not ended belongs to them."""
+
+    async def is_used(group: PodGroup) -> bool:
+        metadata = group["metadata"]
+        pods = await client.list(Pod, namespace=metadata["namespace"])
+        return any(_is_active_member(pod, metadata["name"]) for pod in pods)
+
+    return Protection(
+        manager,
+        client,
+        kind=PodGroup,
+        finalizer=POD_GROUP_PROTECTION,
+        users=(Pod,),
+        is_used=is_used,
+        is_added=False,
+    )
+
+
+def _is_active_member(pod: Pod, group: str) -> bool:
+    named = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
+    return named == group and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
 
 
 def _leaving_from(obj: AnyObject) -> Iterable[str]:

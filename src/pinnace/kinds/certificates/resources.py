@@ -142,6 +142,7 @@ ROWS = (
         ),
         selectable=fields("spec.signerName"),
         strategy=validation.CLUSTER_TRUST_BUNDLE,
+        gate="ClusterTrustBundle",
     ),
     _row(
         name="PodCertificateRequest",
@@ -151,5 +152,6 @@ ROWS = (
         subresources=(STATUS,),
         selectable=fields("spec.signerName", "spec.podName", "spec.nodeName"),
         strategy=pod_certificates.POD_CERTIFICATE_REQUEST,
+        gate="PodCertificateRequest",
     ),
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 from pinnace.kinds import cells
 from pinnace.kinds.cells import AGE, NAME, NONE, at, integer, number_at, reach, since, string, text
-from pinnace.kinds.resource import slices, validation
+from pinnace.kinds.resource import pool_requests, slices, validation
 from pinnace.kinds.rows import GA, STATUS, Convert, Row, Version, fields, on_request
 from pinnace.model.objects import NOTHING, Object
 from pinnace.model.typed_objects import Condition, DeviceTaintRule, ResourceClaim, ResourcePoolStatusRequest
@@ -249,5 +249,6 @@ ROWS = (
         namespaced=False,
         versions=(on_request("v1alpha3", deprecated="1.39", removed="1.42"),),
         subresources=(STATUS,),
+        strategy=pool_requests.RESOURCE_POOL_STATUS_REQUEST,
     ),
 )

@@ -216,10 +216,13 @@ def validate_condition(conditions: Sequence[Condition], path: str) -> Iterator[F
     for i, condition in enumerate(conditions):
         place, type_, reason = f"{path}[{i}]", condition.get("type", ""), condition.get("reason", "")
         if type_ in seen:
-            yield duplicate(f"{place}.type", type_)
+            yield duplicate(place, type_)
         seen.add(type_)
-        yield from validate_name(type_, names.qualified_name, f"{place}.type")
-        yield from validate_choice(condition.get("status", ""), ("False", "True", "Unknown"), f"{place}.status")
+        if type_:
+            yield from validate_name(type_, names.qualified_name, f"{place}.type")
+        else:
+            yield required(f"{place}.type", "is required")
+        yield from validate_given_choice(condition.get("status", ""), ("False", "True", "Unknown"), f"{place}.status")
         if condition.get("observedGeneration", 0) < 0:
             generation = condition["observedGeneration"]
             yield invalid(f"{place}.observedGeneration", generation, "must be greater than or equal to zero")

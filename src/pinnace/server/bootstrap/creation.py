@@ -61,6 +61,7 @@ async def bootstrap(
         foundation.store,
         foundation.clock.now(),
         minor=foundation.definitions.minor,
+        gates=foundation.gates,
     )
     if not foundation.store.is_shared and is_usable_address(address):  # See MasterLeases for several servers.
         await write_endpoints(foundation, lambda: [(address, port)])

@@ -7,6 +7,7 @@ rbac.authorization.kubernetes.io/autoupdate says "false" is left alone.
 from __future__ import annotations
 
 import asyncio
+import copy
 import re
 import uuid
 from collections.abc import Coroutine, Iterator
@@ -16,6 +17,7 @@ from typing import Any
 
 from pinnace.auth.authorization.coverage import missing_from
 from pinnace.auth.authorization.rules import aggregate_rules, rules_of
+from pinnace.kinds.feature_gates.gates import FeatureGates
 from pinnace.model.objects import Object
 from pinnace.model.resources import Registry
 from pinnace.process.clock import to_rfc3339
@@ -40,13 +42,17 @@ _WRITE = ("create", "delete", "deletecollection", "patch", "update")
 _VERBS = {"@read": _READ, "@write": _WRITE, "@all": tuple(sorted((*_READ, *_WRITE)))}
 
 
-async def ensure_default_roles(registry: Registry, fanout: Fanout, store: Store, now: datetime, *, minor: str) -> None:
+async def ensure_default_roles(
+    registry: Registry, fanout: Fanout, store: Store, now: datetime, *, minor: str, gates: FeatureGates | None = None
+) -> None:
     """Make what a minor of Kubernetes has and is missing, and complete what is there, all in one batch of writes.
 
-    Other servers may do the same at the same time: what they wrote first is looked at again.
+    `gates` are the feature gates of the server; None for the defaults of the minor. Other servers may do the same at
+    the same time: what they wrote first is looked at again.
     """
+    roles = default_roles(minor, gates)
     while True:
-        writes = _role_writes(registry, fanout, store, now, minor=minor)
+        writes = _role_writes(registry, fanout, store, now, copy.deepcopy(roles))
         outcomes = await asyncio.gather(*writes, return_exceptions=True)
         refused = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         if not refused:
@@ -57,10 +63,10 @@ async def ensure_default_roles(registry: Registry, fanout: Fanout, store: Store,
 
 
 def _role_writes(
-    registry: Registry, fanout: Fanout, store: Store, now: datetime, *, minor: str
+    registry: Registry, fanout: Fanout, store: Store, now: datetime, roles: list[Object]
 ) -> list[Coroutine[Any, Any, int]]:
     writes = []
-    for wanted in default_roles(minor):
+    for wanted in roles:
         resource = registry.find(GROUP, "v1", _PLURALS[wanted["kind"]])
         assert resource is not None, "every minor has roles"
         metadata = wanted["metadata"]
@@ -111,22 +117,21 @@ def default_role(name: str, minor: str) -> Object:
     """Return one of the default cluster roles. Raise StopIteration if this minor does not have it."""
     text = TABLE.read_text()
     block = next(block for block in text.split("\n\n") if re.match(rf"ClusterRole {re.escape(name)}(?: \[|\n)", block))
-    return next(obj for obj in _read(f"\n\n{block}", minor) if obj["kind"] == "ClusterRole")
+    return next(obj for obj in _read(f"\n\n{block}", FeatureGates(minor)) if obj["kind"] == "ClusterRole")
 
 
-def default_roles(minor: str) -> list[Object]:
+def default_roles(minor: str, gates: FeatureGates | None = None) -> list[Object]:
     """Return all default roles of a Kubernetes minor, aggregated rules included."""
-    objects = list(_read(TABLE.read_text(), minor))
+    objects = list(_read(TABLE.read_text(), gates or FeatureGates(minor)))
     roles = {obj["metadata"]["name"]: obj for obj in objects if obj["kind"] == "ClusterRole"}
     for name in ("view", "edit", "admin"):  # Each gathers the one before it, too.
         roles[name]["rules"] = aggregate_rules(roles[name], roles.values())
     return objects
 
 
-def _read(text: str, minor: str) -> Iterator[Object]:
-    number = int(minor.removeprefix("1."))
+def _read(text: str, gates: FeatureGates) -> Iterator[Object]:
     for block in text.split("\n\n")[1:]:
-        first, *lines = (_in_minor(line, number) for line in block.strip().splitlines())
+        first, *lines = (_in_minor(line, gates) for line in block.strip().splitlines())
         if not first:
             continue
         kind, full_name = first.split()
@@ -156,14 +161,17 @@ def _read(text: str, minor: str) -> Iterator[Object]:
         yield obj
 
 
-def _in_minor(line: str, number: int) -> str:
-    """Return the line without its minor mark; empty if this minor does not have it."""
+def _in_minor(line: str, gates: FeatureGates) -> str:
+    """Return the line without its minor mark; empty if this minor does not have it, or its gate is off."""
     if not line.endswith("]"):
         return line
+    number = int(gates.minor.removeprefix("1."))
     line, _, mark = line[:-1].partition(" [")
     match mark.replace("1.", "").split():
         case ["since", first]:
             is_there = number >= int(first)
+        case ["since", first, "with", gate]:
+            is_there = number >= int(first) and gates.is_on(gate)
         case ["until", last]:
             is_there = number <= int(last)
         case [first, "to", last]:

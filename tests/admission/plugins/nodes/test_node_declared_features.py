@@ -11,7 +11,7 @@ SMALL, LARGE = {"cpu": "100m", "memory": "64Mi"}, {"cpu": "200m", "memory": "64M
 async def resize(api: InProcess, features: list[str]) -> tuple[int, str]:
     """Resize a bound pod as a whole; return the code and the message."""
     await api.made("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
-    declared = {"status": {"declaredFeatures": features}}
+    declared = {"status": {"declaredFeatures": features, "allocatable": {"cpu": "1", "memory": "1Gi"}}}
     assert (await api.patch("/api/v1/nodes/n1/status", declared)).status == 200
     made = pod("web")
     made["spec"] |= {"nodeName": "n1", "resources": {"requests": SMALL, "limits": SMALL}}

@@ -1,0 +1,1 @@
+"""Admission plug-ins that Kubernetes has, but does not enable by itself."""
