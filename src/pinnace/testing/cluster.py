@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pinnace.auth.certificates.authority import CertificateFiles
 from pinnace.client import kubeconfig_files as kubeconfig
@@ -34,7 +34,7 @@ from pinnace.process.tasks import Tasks
 from pinnace.reconcile.informer import EmptyKind
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.extension import Extension
-from pinnace.sdk.installation.installation import install_account, install_external_definitions
+from pinnace.sdk.installation.installation import Rights, install_account, install_external_definitions
 from pinnace.sdk.operator.operator import Operator
 from pinnace.server.bootstrap.creation import bootstrap
 from pinnace.serving.cache.fanout import Fanout
@@ -52,8 +52,6 @@ from pinnace.testing.recordings import Recording, read_recording, remove_object,
 from pinnace.testing.wire import Wire, certificates, open_wire
 
 ADMIN = User("admin", (MASTERS, AUTHENTICATED))
-Rights = Literal["role", "admin"]
-"""The permissions of an operator: those of its generated role, or all."""
 ACCOUNT_NAMESPACE = "default"
 """The namespace of the ServiceAccounts of operators, and of their Leases."""
 

@@ -18,12 +18,14 @@ import yaml
 
 from pinnace.client.client import Client
 from pinnace.client.connect import connect
-from pinnace.client.kubeconfig import Access, Overrides, find_access_with
+from pinnace.client.kubeconfig import Access, Overrides, find_access_with, impersonation
 from pinnace.model import errors
+from pinnace.model.objects import Object, kind_of
+from pinnace.model.users import service_account_groups, service_account_name
 from pinnace.process.tasks import Tasks
 from pinnace.reconcile.manager import Manager
 from pinnace.sdk.extension import Extension
-from pinnace.sdk.installation.installation import install_external_definitions
+from pinnace.sdk.installation.installation import Rights, install_account, install_external_definitions
 from pinnace.sdk.operator.operator import Operator
 
 PATIENCE = 60.0
@@ -69,6 +71,8 @@ class RealCluster:
         self._server = server
         self._access = access
         self._clients: list[Client] = []
+        self._granted: list[Object] = []
+        """Roles and bindings outside of the namespace."""
         self._tasks = Tasks()
         self._running: dict[Manager, tuple[asyncio.Event, asyncio.Task[None]]] = {}
         self.client = self._connect(access, "test")
@@ -88,12 +92,50 @@ class RealCluster:
         headers = [("Impersonate-User", user), *(("Impersonate-Group", group) for group in groups)]
         return self._connect(replace(self._access, headers=tuple(headers)), user)
 
-    async def run(self, operator: Extension, *, client: Client | None = None, **options: Any) -> Manager:
-        """Start an operator, which runs until the test ends. Its CRDs are installed when this returns."""
+    async def run(
+        self, operator: Extension, *, client: Client | None = None, rights: Rights = "role", **options: Any
+    ) -> Manager:
+        """Start an operator, which runs until the test ends. Its CRDs are installed when this returns.
+
+        It acts as its ServiceAccount, with its generated roles, unless it has all `rights`.
+        """
+        if client is None and rights == "role":
+            client = await self._connect_as_account(operator)
+            options.setdefault("installer", self._connect(self._access, operator.name))
         if options.get("install", True) and isinstance(operator, Operator):
             await install_external_definitions(self.client, operator.declarations)
         started = operator.running(client or self._connect(self._access, operator.name), **options)
         return await self._keep(started)
+
+    async def _connect_as_account(self, operator: Extension) -> Client:
+        """Create the account and roles of an operator, and return a client that acts as it.
+
+        Objects outside of the namespace of the test have its name as a prefix: the server may run the same operator.
+        """
+        objects = operator.account(self.namespace)
+        elsewhere = {(obj["kind"], obj["metadata"]["name"]) for obj in objects if not self._is_here(obj)}
+        for obj in objects:
+            if not self._is_here(obj):
+                obj = {**obj, "metadata": {**obj["metadata"], "name": f"{self.namespace}-{obj['metadata']['name']}"}}
+                self._granted.append(obj)
+            role = obj.get("roleRef") or {}
+            if not self._is_here(obj) and (role.get("kind"), role.get("name")) in elsewhere:
+                obj["roleRef"] = {**role, "name": f"{self.namespace}-{role['name']}"}
+            await install_account(self.client, [obj])
+        account = service_account_name(self.namespace, operator.name)
+        headers = impersonation({"as": account, "as-groups": service_account_groups(self.namespace)})
+        return self._connect(replace(self._access, headers=headers), operator.name)
+
+    def _is_here(self, obj: Object) -> bool:
+        return bool(obj["metadata"].get("namespace") == self.namespace)
+
+    async def revoke(self) -> None:
+        """Delete the roles of operators that the deletion of the namespace leaves."""
+        granted, self._granted = self._granted, []
+        for obj in granted:
+            metadata = obj["metadata"]
+            with suppress(errors.NotFound):
+                await self.client.delete(kind_of(obj), metadata["name"], namespace=metadata.get("namespace", ""))
 
     async def _keep(self, started: AbstractAsyncContextManager[Manager]) -> Manager:
         ready: asyncio.Future[Manager] = asyncio.get_running_loop().create_future()
@@ -186,6 +228,7 @@ async def real_cluster(server: str) -> AsyncIterator[RealCluster]:
             yield cluster
         finally:
             await cluster.stop()
+            await cluster.revoke()
             for kind, names in before.items():
                 for name in await _names(client, kind) - names:
                     with suppress(errors.NotFound):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pinnace.client.client import Client
 from pinnace.client.mapping import NoSuchKind, kind_from
@@ -19,6 +19,8 @@ from pinnace.sdk.resources.readiness import READY_SECONDS, NotEstablished, NotRe
 _log = logging.getLogger(__name__)
 
 DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
+Rights = Literal["role", "admin"]
+"""The permissions of an operator in a test: those of its generated role, or all."""
 _SERVICE = re.compile(r"(?P<namespace>[^/:]+)/(?P<name>[^/:]+)(:(?P<port>[0-9]{1,5}))?")
 _REVIEW_VERSIONS = ["v1"]
 
