@@ -19,7 +19,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindLike, KindName, kind_from
@@ -43,8 +43,10 @@ from pinnace.reconcile.owners import is_of_kind
 from pinnace.reconcile.predicates import EncodedPredicate, Predicate
 from pinnace.reconcile.queue import RETRIES, Closed, Exclusion, Queue, ReconcileLimits
 from pinnace.reconcile.set_aside import SetAside
-from pinnace.reconcile.shards import Shards
 from pinnace.reconcile.worker_pool import WorkerPool, WorkersEnded
+
+if TYPE_CHECKING:
+    from pinnace.reconcile.shards import Shards
 
 LOW = -100
 """The priority of initial lists and resyncs: changes that happen meanwhile come first."""

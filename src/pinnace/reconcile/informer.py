@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, NamedTuple, Unpack, assert_never, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Unpack, assert_never, cast, overload
 
 from pinnace.client.client import Client
 from pinnace.client.credentials import NoCredentials
@@ -26,7 +26,9 @@ from pinnace.process.supervisor import Supervise, run_unsupervised
 from pinnace.process.tasks import StopRequested
 from pinnace.process.work_slices import Turns
 from pinnace.reconcile.cache import Cache
-from pinnace.reconcile.shards import Shards
+
+if TYPE_CHECKING:
+    from pinnace.reconcile.shards import Shards
 
 Handler = Callable[[Snapshot[TypedObject] | None, Snapshot[TypedObject] | None], None]
 """Called with the old and the new state: old is None for a new object, new for a deleted one. It must not wait."""

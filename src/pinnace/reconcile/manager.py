@@ -13,7 +13,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from pinnace.client.client import Client
 from pinnace.client.mapping import KindLike, KindName, kind_from
@@ -31,7 +31,9 @@ from pinnace.reconcile.informer import Informer, Informers, InformerScope, LastC
 from pinnace.reconcile.leader import LeaderElection, WorkGoesOn
 from pinnace.reconcile.metrics import Metrics
 from pinnace.reconcile.set_aside import SetAside
-from pinnace.reconcile.shards import Shards
+
+if TYPE_CHECKING:
+    from pinnace.reconcile.shards import Shards
 
 _TURNS = 10
 _MOST_TURNS = 1_000

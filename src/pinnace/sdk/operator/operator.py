@@ -13,7 +13,6 @@ from pinnace.client.mapping import KindLike, kind_from
 from pinnace.client.typed import typed
 from pinnace.model.objects import Object
 from pinnace.reconcile.manager import Manager
-from pinnace.reconcile.shards import check_count
 from pinnace.sdk.declarations import Declarations, is_same_family
 from pinnace.sdk.extension import Extension
 from pinnace.sdk.handlers.checks import (
@@ -80,6 +79,8 @@ class Operator(Extension):
         """
         check_operator_name(name)
         if shards:
+            from pinnace.reconcile.shards import check_count  # noqa: PLC0415 - few operators have shards.
+
             check_count(name, shards)
         namespaces = (namespace,) if isinstance(namespace, str) else tuple(dict.fromkeys(namespace))
         self.declarations = Declarations(

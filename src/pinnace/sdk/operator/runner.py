@@ -21,7 +21,6 @@ from pinnace.reconcile.deadlines import StopDeadline
 from pinnace.reconcile.leader import LeaderElection, Terms
 from pinnace.reconcile.manager import Manager
 from pinnace.reconcile.metrics import Metrics
-from pinnace.reconcile.shards import Shards
 from pinnace.sdk.api.computed import ComputedApi
 from pinnace.sdk.declarations import Declarations
 from pinnace.sdk.handlers.permissions import READ, rule_for
@@ -156,6 +155,8 @@ def _manager(declarations: Declarations, client: Client, options: RunOptions) ->
     """Return the manager of this process, which works on its shards, while it leads, or always."""
     name = declarations.name
     if declarations.shards:
+        from pinnace.reconcile.shards import Shards  # noqa: PLC0415 - few operators have shards.
+
         return Manager(client, name=name, shards=Shards(client, name, declarations.shards, terms=options.lease))
     leader = LeaderElection(client, name, terms=options.lease) if options.leader_election else None
     return Manager(client, name=name, leader=leader)
