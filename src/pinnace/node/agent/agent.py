@@ -101,7 +101,7 @@ class NodeAgent:
         self.eviction = self._make_eviction(settings, meter)
         self._add_parts()
         if settings.plugins is not None:
-            plugins = NodePlugins(settings.plugins, self._devices, self._active_pods, client.clock)
+            plugins = NodePlugins(settings.plugins, self._devices, self._active_pods, client.clock, self.resources)
             self.supervisor.add("plugins", plugins.run)
         manager.metrics.describe(PART_FAILURES, "Failures of the parts of the agent, each followed by a restart.")
         manager.metrics.counted(PART_FAILURES, self._count_failures)

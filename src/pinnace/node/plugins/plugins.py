@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from pinnace.model.node_plugins import pod_resources as api
-from pinnace.model.node_plugins.device_plugin import PluginDevice, TopologyInfo
+from pinnace.model.node_plugins.device_plugin import NumaNode, PluginDevice, TopologyInfo
 from pinnace.model.node_plugins.registration import DEVICE_PLUGIN
 from pinnace.model.typed_objects import Pod
 from pinnace.node.plugins import device_plugins, registration
 from pinnace.node.plugins.device_plugins import DevicePlugins
 from pinnace.node.plugins.devices import DeviceManager
 from pinnace.node.plugins.registration import PluginSockets
+from pinnace.node.resources.alignment.memory_manager import Block
+from pinnace.node.resources.alignment.node_resources import NodeResources
 from pinnace.process.clock import AlarmClock
 from pinnace.process.grpc.errors import GrpcCode, GrpcError
 from pinnace.process.grpc.methods import Method
@@ -28,11 +30,16 @@ SOCKET = Path("pod-resources", "kubelet.sock")
 
 class NodePlugins:
     def __init__(
-        self, directory: Path, devices: DeviceManager, pods: Callable[[], Sequence[Pod]], clock: AlarmClock
+        self,
+        directory: Path,
+        devices: DeviceManager,
+        pods: Callable[[], Sequence[Pod]],
+        clock: AlarmClock,
+        resources: NodeResources,
     ) -> None:
         """`directory` is kubelet's: /var/lib/kubelet, unless several nodes share a machine."""
         self._directory = directory
-        self._lister = PodResourcesLister(pods, devices)
+        self._lister = PodResourcesLister(pods, devices, resources)
         self._devices = DevicePlugins(directory / device_plugins.DIRECTORY, devices)
         handlers = {DEVICE_PLUGIN: self._devices}
         self._registry = PluginSockets(directory / registration.DIRECTORY, handlers, clock)
@@ -51,10 +58,11 @@ class NodePlugins:
 
 
 class PodResourcesLister:
-    def __init__(self, pods: Callable[[], Sequence[Pod]], devices: DeviceManager) -> None:
+    def __init__(self, pods: Callable[[], Sequence[Pod]], devices: DeviceManager, resources: NodeResources) -> None:
         """`pods` returns the pods of the node that have not ended."""
         self._pods = pods
         self._devices = devices
+        self._resources = resources
 
     def methods(self) -> Mapping[Method[Any, Any], Answers]:
         return {api.LIST: self._list, api.GET_ALLOCATABLE: self._get_allocatable, api.GET: self._get}
@@ -71,7 +79,11 @@ class PodResourcesLister:
 
     async def _get_allocatable(self, _: api.AllocatableResourcesRequest) -> api.AllocatableResourcesResponse:
         devices = [item for name, healthy in self._devices.healthy_devices() for item in _listed(name, healthy)]
-        return api.AllocatableResourcesResponse(devices=devices)
+        return api.AllocatableResourcesResponse(
+            devices=devices,
+            cpu_ids=sorted(self._resources.allocatable_cpus),
+            memory=[_memory(block) for block in self._resources.allocatable_memory],
+        )
 
     def _of_pod(self, pod: Pod) -> api.PodResources:
         uid, spec = pod["metadata"]["uid"], pod["spec"]
@@ -79,6 +91,8 @@ class PodResourcesLister:
         containers = [
             api.ContainerResources(
                 name=container["name"],
+                cpu_ids=sorted(self._resources.cpus_of(uid, container["name"])),
+                memory=[_memory(block) for block in self._resources.memory_of(uid, container["name"])],
                 devices=[
                     item
                     for resource, devices in self._devices.devices_of(uid, container["name"])
@@ -89,6 +103,11 @@ class PodResourcesLister:
         ]
         metadata = pod["metadata"]
         return api.PodResources(name=metadata["name"], namespace=metadata["namespace"], containers=containers)
+
+
+def _memory(block: Block) -> api.ContainerMemory:
+    topology = TopologyInfo(nodes=[NumaNode(id=node) for node in block.nodes])
+    return api.ContainerMemory(memory_type=block.type, size=block.size, topology=topology)
 
 
 def _listed(resource: str, devices: Sequence[PluginDevice]) -> Iterator[api.ContainerDevices]:

@@ -282,6 +282,12 @@ def test_a_node_without_the_cpus_that_are_reserved_does_not_start(there: Machine
         there.open({"full-pcpus-only": "true"}, policy="none")
 
 
+def test_a_gate_that_has_no_effect_is_refused(there: Machine) -> None:
+    gates = FeatureGates.parse("1.37", "PodLevelResourceManagers=true")
+    with pytest.raises(ValueError, match="PodLevelResourceManagers is not supported with the static policies"):
+        there.open(gates=gates)
+
+
 async def test_exclusive_cpus_are_not_resized(there: Machine) -> None:
     resources = there.open()
     text = 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"'

@@ -16,12 +16,14 @@ from tests.node.resources.alignment.machines import container, write_machine
 from pinnace.cluster.cluster import running
 from pinnace.cluster.in_process import in_process_client
 from pinnace.cluster.settings import Settings
+from pinnace.model.node_plugins import pod_resources
 from pinnace.model.objects import Object
 from pinnace.node.errors import RuntimeFailure
 from pinnace.node.image_service import ImageService
 from pinnace.node.resources.alignment.node_resources import ResourcePolicies
 from pinnace.node.runtime.in_memory import InMemoryRuntime
 from pinnace.node.runtime.runtime import Resources, Runtime
+from pinnace.process.grpc.methods import SocketChannel
 
 CAPACITY = {"cpu": "16", "memory": "8Gi", "pods": "20"}
 
@@ -52,6 +54,7 @@ async def many(tmp_path: Path) -> AsyncIterator[NodeWithManyCpus]:
             machine=machine,
         )
         reserved = {"cpu": "2", "memory": "924Mi"}
+        made.has_plugins = True
         made.options = {"policies": policies, "capacity": CAPACITY, "reserved": reserved}
         await made.start_agent()
         try:
@@ -85,6 +88,24 @@ async def test_exclusive_cpus_survive_the_agent_and_come_back_with_the_pod(many:
         return many.limits("shares").cpus == many.limits("late").cpus == "0-15"
 
     await many.until(has_all)
+
+
+async def test_programs_on_the_node_ask_for_the_cpus_and_memory_of_pods(many: NodeWithManyCpus) -> None:
+    await many.create("owns", **body("2"))
+    await many.until_phase("owns", "Running")
+    channel = SocketChannel(many.plugins / "pod-resources" / "kubelet.sock")
+    listed = await channel.call(pod_resources.LIST, pod_resources.ListPodResourcesRequest(), seconds=60)
+    (owner,) = listed.pod_resources[0].containers
+    assert (list(owner.cpu_ids), [(memory.memory_type, memory.size) for memory in owner.memory]) == (
+        [1, 9],
+        [("memory", 64 << 20)],
+    )
+    request = pod_resources.AllocatableResourcesRequest()
+    every = await channel.call(pod_resources.GET_ALLOCATABLE, request, seconds=60)
+    channel.close()
+    assert list(every.cpu_ids) == [*range(1, 8), *range(9, 16)]
+    sizes = {memory.topology.nodes[0].id: memory.size >> 30 for memory in every.memory if memory.topology is not None}
+    assert sizes == {0: 3, 1: 4}
 
 
 async def test_a_pod_that_has_ended_frees_its_cpus(many: NodeWithManyCpus) -> None:

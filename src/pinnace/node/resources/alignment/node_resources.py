@@ -32,6 +32,8 @@ from pinnace.node.runtime.runtime import Resources
 NO_CPUS, NO_MEMORY = "none", "None"
 """The policies that give no container CPUs, or memory of certain NUMA nodes, for itself."""
 _CPU, _MEMORY = "cpu", "memory"
+_OF_WHOLE_PODS = "PodLevelResourceManagers"
+"""The gate, off by default, of CPUs and memory for pods that state resources as a whole."""
 _log = logging.getLogger(__name__)
 
 
@@ -91,6 +93,11 @@ class NodeResources:
         self.policies = policies
         self._amounts = amounts
         self._gates = gates
+        if policies.pins_containers and gates.is_on(_OF_WHOLE_PODS):
+            raise ValueError(
+                f"the feature gate {_OF_WHOLE_PODS} is not supported with the static policies: pods that state "
+                "resources as a whole share the CPUs"
+            )
         self.swap = policies.swap.on(policies.machine, amounts.memory_bytes)
         topology = discover(policies.machine) if self._needs_topology else None
         nodes = topology.nodes.items() if topology is not None else ()
