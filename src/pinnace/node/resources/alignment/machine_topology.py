@@ -30,7 +30,7 @@ class CpuPart(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class NumaNode:
+class NumaResources:
     memory: Mapping[str, int]
     """Bytes of memory, huge pages included, and of each size of huge pages, by the names of the resources."""
     distances: Sequence[int]
@@ -41,7 +41,7 @@ class NumaNode:
 class MachineTopology:
     places: Mapping[int, Mapping[CpuPart, int]]
     """By CPU: the id of each part of the machine that it belongs to. The id of a core is that of its first CPU."""
-    nodes: Mapping[int, NumaNode]
+    nodes: Mapping[int, NumaResources]
 
     @property
     def cpus(self) -> frozenset[int]:
@@ -84,7 +84,7 @@ def discover(sys: Path = SYS) -> MachineTopology:
     if not places:
         raise ValueError("could not detect number of cpus")
     nodes = {node: _numa_node(sys, node) for node in _numbered(sys / "devices/system/node", _NODE)}
-    return MachineTopology(places, nodes or {0: NumaNode({"memory": _memory_of_machine()}, (10,))})
+    return MachineTopology(places, nodes or {0: NumaResources({"memory": _memory_of_machine()}, (10,))})
 
 
 def parse_cpus(text: str) -> frozenset[int]:
@@ -123,12 +123,12 @@ def _cpus_of_node(sys: Path, node: int) -> frozenset[int]:
     return parse_cpus(_read(sys / f"devices/system/node/node{node}/cpulist"))
 
 
-def _numa_node(sys: Path, node: int) -> NumaNode:
+def _numa_node(sys: Path, node: int) -> NumaResources:
     directory = sys / f"devices/system/node/node{node}"
     lines = _read(directory / "meminfo").splitlines()
     total = next((int(line.split()[3]) << 10 for line in lines if "MemTotal:" in line), 0)
     distances = [int(word) for word in _read(directory / "distance").split()]
-    return NumaNode({"memory": total, **dict(_huge_pages(directory / "hugepages"))}, distances)
+    return NumaResources({"memory": total, **dict(_huge_pages(directory / "hugepages"))}, distances)
 
 
 def _huge_pages(pools: Path) -> Iterator[tuple[str, int]]:
