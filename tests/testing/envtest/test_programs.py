@@ -165,7 +165,7 @@ def test_a_server_gives_up_when_no_etcd_listens(
             "unknown flag --secure-prot of kube-apiserver (did you mean --secure-port?); supported are",
         ),
         ("--authorization-mode=ABAC", "authorization mode 'ABAC' is unknown"),
-        ("--enable-admission-plugins=EventRateLimit", "admission plug-in 'EventRateLimit' is not supported"),
+        ("--enable-admission-plugins=Nonsense", 'enable-admission-plugins plugin "Nonsense" is unknown'),
         ("--service-cluster-ip-range=10.0.0.1/24", "--service-cluster-ip-range=10.0.0.1/24"),
         ("--client-ca-file=/dev/null", "/dev/null is not a file of CA certificates"),
         ("--service-account-signing-key-file=/dev/null", "/dev/null is not a usable signing key"),
