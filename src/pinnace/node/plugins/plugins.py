@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pinnace.model.node_plugins import pod_resources as api
-from pinnace.model.node_plugins.device_plugin import NumaNode, PluginDevice, TopologyInfo
+from pinnace.model.node_plugins.device_plugin import NumaNodeId, PluginDevice, TopologyInfo
 from pinnace.model.node_plugins.registration import DEVICE_PLUGIN
 from pinnace.model.typed_objects import Pod
 from pinnace.node.plugins import device_plugins, registration
@@ -106,7 +106,7 @@ class PodResourcesLister:
 
 
 def _memory(block: Block) -> api.ContainerMemory:
-    topology = TopologyInfo(nodes=[NumaNode(id=node) for node in block.nodes])
+    topology = TopologyInfo(nodes=[NumaNodeId(id=node) for node in block.nodes])
     return api.ContainerMemory(memory_type=block.type, size=block.size, topology=topology)
 
 
