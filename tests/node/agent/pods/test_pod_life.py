@@ -215,6 +215,33 @@ async def test_a_pod_goes_on_in_another_sandbox_and_counts_its_restarts(memory_n
     assert [sandbox.config.attempt for sandbox in await memory_node.runtime.sandboxes()] == [1]
 
 
+@pytest.mark.parametrize("has_ended", [True, False], ids=["ended", "running"])
+async def test_an_ephemeral_container_does_not_start_again_in_another_sandbox(
+    memory_node: NodeInMemory, *, has_ended: bool
+) -> None:
+    """The agent started it, and could never write a status of its pod again: its end cannot be taken back."""
+    runtime = memory_node.runtime
+    await memory_node.create("web", ["sleep", "1000"])
+    await memory_node.until_ready("web")
+    debug = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "web", "command": ["sleep", "1"]}]}}
+    await memory_node.client.patch(
+        "v1/Pod", "web", debug, namespace="default", subresource="ephemeralcontainers", form="strategic"
+    )
+
+    def state(pod: Object) -> Object:
+        return next(iter((pod.get("status") or {}).get("ephemeralContainerStatuses") or ()), {"state": {}})["state"]
+
+    await memory_node.until_pod("web", lambda pod: "running" in state(pod))
+    if has_ended:
+        runtime.end_container(runtime.find("web", "debug").id, 3)
+        await memory_node.until_pod("web", lambda pod: "terminated" in state(pod))
+    (sandbox,) = await runtime.sandboxes()
+    runtime.lose_sandbox(sandbox.id)
+    pod = await memory_node.until_pod("web", has_restarted(1))
+    assert state(pod)["terminated"]["exitCode"] == (3 if has_ended else 137)
+    assert [status.config.name for status in await runtime.containers()] == ["main"]
+
+
 async def test_a_pod_that_is_replaced_ends_before_the_next_of_its_name_starts(memory_node: NodeInMemory) -> None:
     first = await memory_node.create("web")
     await memory_node.until_ready("web")

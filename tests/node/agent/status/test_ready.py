@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pinnace.cluster.in_process import in_process_client
 from pinnace.model.objects import Object
 from pinnace.model.typed_objects import Node
 from pinnace.node.agent.kubelet_api.web_pages import WebPages
+from pinnace.node.agent.status import registration
 from pinnace.node.agent.status.node_conditions import have_changed, node_conditions
 from pinnace.node.agent.status.node_health import check_disk
 from pinnace.node.agent.status.registration import RENEW_SECONDS, NodeIdentity, Registration
@@ -119,6 +121,29 @@ async def test_a_jump_of_the_clock_leaves_the_node_ready(memory_node: NodeInMemo
 
     await memory_node.until(is_renewed)
     assert (await ready_of(memory_node))["status"] == "True"
+
+
+async def test_an_agent_that_can_open_no_file_is_not_ready_and_says_so(memory_node: NodeInMemory) -> None:
+    """It could not write its status either, and the node stayed Ready."""
+    await until_ready(memory_node, lambda ready: ready.get("status") == "True")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        ready = await until_ready(memory_node, lambda ready: ready["status"] == "False")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert "node agent cannot open files: Too many open files" in ready["message"]
+    await until_ready(memory_node, lambda ready: ready["status"] == "True")
+
+
+async def test_a_node_that_cannot_tell_its_status_does_not_stay_ready(
+    memory_node: NodeInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await until_ready(memory_node, lambda ready: ready.get("status") == "True")
+    with monkeypatch.context() as patch:
+        patch.setattr(registration, "own_platform", lambda: ())
+        await until_ready(memory_node, lambda ready: ready["status"] == "Unknown")
+    await until_ready(memory_node, lambda ready: ready["status"] == "True")
 
 
 async def test_a_runtime_that_does_not_answer_makes_the_node_not_ready(node: RealNode) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from datetime import datetime
+from typing import cast
 
 from pinnace.client.client import Client
 from pinnace.client.transport import ConnectionLost
@@ -26,7 +27,7 @@ from pinnace.node.agent.pods.resizing import Resizer
 from pinnace.node.agent.pods.static_pods import is_static
 from pinnace.node.agent.probes.probes import Actions, Prober
 from pinnace.node.agent.restarts import RESTART_ALL, action_after
-from pinnace.node.agent.status.pod_status import FINAL
+from pinnace.node.agent.status.pod_status import FINAL, last_of_ephemeral
 from pinnace.node.agent.status.status_writes import PodStatusWriter
 from pinnace.node.agent.volumes.host_volumes import MountFailed
 from pinnace.node.agent.volumes.volumes import (
@@ -378,8 +379,15 @@ class PodWorkers:
                 for later in (*_after(spec["initContainers"], container), *spec["containers"]):
                     record.waiting.setdefault(later["name"], Waiting("PodInitializing"))
                 return wait
-        for container in (*spec["containers"], *(spec.get("ephemeralContainers") or ())):
+        for container in spec["containers"]:
             wait = min(wait, (await self._run_container(pod, record, sandbox, container))[1])
+        for ephemeral in spec.get("ephemeralContainers") or ():
+            is_lost = last_of_ephemeral(pod, ephemeral["name"]) and not await self._latest(
+                sandbox.id, ephemeral["name"]
+            )
+            if not is_lost:  # Of one that has ended with an earlier sandbox, the last status stays.
+                container = cast(Container, ephemeral)
+                wait = min(wait, (await self._run_container(pod, record, sandbox, container))[1])
         return wait
 
     async def _is_initialized(self, pod: Pod, sandbox: SandboxStatus) -> bool:

@@ -41,6 +41,7 @@ class NodeHealth:
         return [
             *await self._check_runtime(),
             *await asyncio.to_thread(check_disk, self._directory),
+            *_check_files(),
             *(f"{name} is not healthy: {reason}" for name, reason in self.failing_parts().items()),
         ]
 
@@ -77,6 +78,15 @@ class NodeHealth:
             return ["container runtime status check may not have completed yet"]
         is_down = self._misses > 1 and self._clock.monotonic() - self._answered_at >= RUNTIME_SECONDS
         return ["container runtime is down"] if is_down else []
+
+
+def _check_files() -> list[str]:
+    """Return the reason why the agent can open no file, if there is one: no container starts or ends then."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return [f"node agent cannot open files: {error.strerror}"]
+    return []
 
 
 def check_disk(directory: Path) -> list[str]:

@@ -100,7 +100,7 @@ def status_of(pod: Pod, seen: Observed, *, now: str, host_ips: Sequence[str]) ->
     if inits:
         status["initContainerStatuses"] = inits
     if ephemeral := spec.get("ephemeralContainers"):
-        status["ephemeralContainerStatuses"] = [_container(container, seen, is_init=False) for container in ephemeral]
+        status["ephemeralContainerStatuses"] = [_ephemeral(pod, container, seen) for container in ephemeral]
     addresses = host_ips if spec.get("hostNetwork") else seen.addresses
     if addresses:
         status |= {"podIP": addresses[0], "podIPs": [{"ip": address} for address in addresses]}
@@ -291,6 +291,22 @@ def _container(container: Container, seen: Observed, *, is_init: bool) -> Contai
     if name in seen.devices:
         status["allocatedResourcesStatus"] = list(seen.devices[name])
     return status
+
+
+def last_of_ephemeral(pod: Pod, name: str) -> ContainerStatusObject | None:
+    """Return the last status of an ephemeral container that has been started: it is never started again."""
+    known = (pod.get("status") or {}).get("ephemeralContainerStatuses") or ()
+    return next((status for status in known if status["name"] == name and status.get("containerID")), None)
+
+
+def _ephemeral(pod: Pod, container: Container, seen: Observed) -> ContainerStatusObject:
+    """One that is gone with its sandbox keeps its end, which the API server lets no agent change."""
+    last = last_of_ephemeral(pod, container["name"])
+    if last is None or container["name"] in seen.latest:
+        return _container(container, seen, is_init=False)
+    if "terminated" in last["state"]:
+        return last
+    return {**last, "ready": False, "started": False, "state": {"terminated": _UNKNOWN}}
 
 
 def _state(latest: ContainerStatus | None, waiting: Waiting | None) -> ContainerStateObject:

@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -45,6 +46,8 @@ _REPORT_SECONDS = 300.0
 """A status without a change is written this often all the same, as kubelet does: its heartbeats show in the Node."""
 _FIRST_WITH_SWAP = 33
 """The minor version of Kubernetes that has `nodeInfo.swap`."""
+_UNJUDGED_SECONDS = 60.0
+"""After this time without a judgement of the node, its lease is not renewed: it would stay Ready, whatever it is."""
 _SOON_SECONDS = 1.0
 """How soon the conditions are written again after another client has changed them."""
 _FAILURES = (errors.ApiError, ConnectionLost, NoCredentials, TimeoutError, InvalidFeatureGates)
@@ -116,7 +119,7 @@ class Registration:
         self._pressures: Sequence[str] = ()
         self._conditions: Sequence[NodeCondition] = ()
         """The conditions that were written last."""
-        self._written_at = 0.0
+        self._written_at = self._judged_at = 0.0
         self._registered = asyncio.Event()
         self._wake = asyncio.Event()
         self._version = ""
@@ -143,7 +146,12 @@ class Registration:
         await self._registered.wait()
         while True:
             try:
-                await self.renew()
+                if self._clock.monotonic() - self._judged_at < _UNJUDGED_SECONDS:
+                    await self.renew()
+                else:
+                    _log.error(
+                        "the lease is not renewed: the status of the node is unknown for %g s", _UNJUDGED_SECONDS
+                    )
             except _FAILURES as error:
                 _log.warning("the lease of the node was not renewed: %s", error)
             await self._clock.sleep(RENEW_SECONDS)
@@ -204,7 +212,9 @@ class Registration:
         wanted = await self._wanted(node)
         status = node.get("status") or {}
         present = status.get("conditions") or []
-        if any(not _shows(status.get(name), value) for name, value in self._facts(node).items()):
+        facts = self._facts(node)
+        self._judged_at = self._clock.monotonic()
+        if any(not _shows(status.get(name), value) for name, value in facts.items()):
             await self._write_all(node, wanted)
             return
         is_due = self._clock.monotonic() - self._written_at >= _REPORT_SECONDS
@@ -227,6 +237,7 @@ class Registration:
             if condition.get("type") not in own
         ]
         status = {**self._facts(node), "conditions": [*others, *conditions]}
+        self._judged_at = self._clock.monotonic()
         await self._client.patch(Node, self._name, {"status": status}, subresource="status")
         self._note_written(conditions)
 
@@ -266,7 +277,7 @@ class Registration:
             "declaredFeatures": cast("list[str]", self.features or None),
             "nodeInfo": {
                 "architecture": own_platform()[1],
-                "bootID": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+                "bootID": _boot_id(),
                 "containerRuntimeVersion": f"pinnace://{__version__}",
                 "kernelVersion": platform.release(),
                 "kubeProxyVersion": self._version,
@@ -314,6 +325,12 @@ def _shows(present: Any, wanted: Any) -> bool:
     if isinstance(wanted, Mapping):
         return isinstance(present, Mapping) and all(_shows(present.get(name), value) for name, value in wanted.items())
     return bool(present == wanted)
+
+
+@cache
+def _boot_id() -> str:
+    """The id of this start of the machine. It is read once: an agent that can open no file must still say so."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _os_image() -> str:
