@@ -16,7 +16,6 @@ ACROSS_FOLDERS = {"chaos", "clients", "consistency", "docs", "examples", "faults
 """Folders of tests that run whole clusters."""
 TESTED_ELSEWHERE = {
     "cli/flags": "cli/cluster",
-    "client/sync": "client",
     "model/node_plugins": "node/plugins",
     "model/openapi": "serving/discovery",
     "network/nftables": "network/services",

@@ -108,7 +108,7 @@ def test_the_deployment_of_a_bundle_learns_its_namespace_and_may_register_its_we
     ]
     rules = install["clusterPermissions"][0]["rules"]
     creating = [rule for rule in rules if rule["resources"] == ["validatingwebhookconfigurations"]]
-    assert {verb for rule in creating for verb in rule["verbs"]} == {"create", "get", "patch"}
+    assert {"create", "get", "patch"} <= {verb for rule in creating for verb in rule["verbs"]}
     assert "namespace" not in packed["manifests/guard.service.yaml"]["metadata"]
 
 
