@@ -132,6 +132,19 @@ async def test_a_pod_that_fits_nowhere_says_why_and_is_bound_when_there_is_room(
     assert await node_of(cluster, "second") == await node_of(cluster, "third") == "node-0"
 
 
+async def test_a_late_report_does_not_hide_that_the_pod_was_bound(cluster: Cluster) -> None:
+    await cluster.add_nodes(1)
+    with cluster.faults.latency(30, verb="patch", resource="pods/status", user="system:kube-scheduler", times=1):
+        await cluster.client.create(pod("web", nodeSelector={"zone": "x"}))
+        await cluster.clock.advance(1)
+        await cluster.client.patch("v1/Node", "node-0", {"metadata": {"labels": {"zone": "x"}}})
+        await cluster.clock.advance(5)
+        await cluster.clock.advance(30)
+    await cluster.settle()
+    web = await cluster.client.get("v1/Pod", "web")
+    assert (web["spec"]["nodeName"], scheduled(web)["status"]) == ("node-0", "True")
+
+
 async def test_a_finished_pod_makes_room(cluster: Cluster) -> None:
     await cluster.add_nodes(1, shape=NodeShape(cpu="1"))
     await cluster.client.create(pod("first", cpu="1"))

@@ -159,6 +159,7 @@ class Binder:
         groups: dict[tuple[str, str], list[_Decided]] = {}
         for item in batch:
             groups.setdefault((item.profile.name, item.queued.pod.namespace), []).append(item)
+        await self._reporter.settle(item.queued.pod.uid for item in batch)
         for some in groups.values():
             binder = some[0].profile.batch_binder
             assert binder is not None, "begin has checked it"
@@ -207,6 +208,7 @@ class Binder:
             with _timed(cycle, "PreBind"):
                 if not await self._pre_bind(decided):
                     return
+            await self._reporter.settle((decided.queued.pod.uid,))
             with _timed(cycle, "Bind"):
                 for binder in profile.bind:
                     if await binder.bind(cycle, node):

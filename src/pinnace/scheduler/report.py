@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
 from pinnace.client.client import Client
@@ -13,6 +13,7 @@ from pinnace.model.typed_objects import Pod as PodObject
 from pinnace.process.clock import to_rfc3339
 from pinnace.reconcile.manager import Manager
 from pinnace.scheduler.decision import SchedulingDecision
+from pinnace.scheduler.state.cluster import ClusterState
 from pinnace.scheduler.state.pods import Pod
 
 _LONGEST_NOTE = 1024
@@ -32,9 +33,12 @@ class FailedAttempt(NamedTuple):
 class Reporter:
     """Writes events and conditions with kube-scheduler's wording."""
 
-    def __init__(self, manager: Manager, client: Client) -> None:
+    def __init__(self, manager: Manager, client: Client, state: ClusterState) -> None:
         self._manager = manager
         self._client = client
+        self._state = state
+        self._writes: dict[str, asyncio.Event] = {}
+        """The writes of conditions that go on, by the uid of the pod."""
 
     @property
     def has_room(self) -> bool:
@@ -64,6 +68,7 @@ class Reporter:
     async def report_failures(self, attempts: Sequence[FailedAttempt]) -> None:
         """Do that for several pods: their conditions are written together where the server can."""
         groups: dict[str, list[Object]] = {}
+        end = asyncio.Event()
         for pod, decision, reason in attempts:
             message = decision.message
             note = message if len(message) <= _LONGEST_NOTE else message[: _LONGEST_NOTE - 4] + " ..."
@@ -74,12 +79,23 @@ class Reporter:
             if status:
                 patch = {"metadata": {"name": pod.name, "uid": pod.uid}, "status": status}
                 groups.setdefault(pod.namespace, []).append(patch)
-        for namespace, patches in groups.items():
-            await self._write(patches, namespace)
+                self._writes[pod.uid] = end
+        try:
+            for namespace, patches in groups.items():
+                await self._write(patches, namespace)
+        finally:
+            end.set()
+            self._writes = {uid: other for uid, other in self._writes.items() if other is not end}
+
+    async def settle(self, uids: Iterable[str]) -> None:
+        """Wait for the conditions that are being written: a binding before that would be reported as a failure."""
+        for uid in uids:
+            while (end := self._writes.get(uid)) is not None:
+                await end.wait()
 
     def _status_of(self, pod: Pod, decision: SchedulingDecision, reason: str) -> Object:
-        """Return the part of the status of a pod that changes."""
-        if pod.source is None:
+        """Return the part of the status of a pod that changes: nothing for a pod that has a node by now."""
+        if pod.source is None or pod.uid in self._state.pods:
             return {}
         obj = pod.object
         patch: Object = {}

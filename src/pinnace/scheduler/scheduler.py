@@ -62,7 +62,7 @@ class Scheduler:
         """`client` writes bindings; the manager's informers follow the cluster. A `seed` makes ties repeatable."""
         configuration = configuration or default_configuration()
         self.state = ClusterState()
-        self._reporter = Reporter(manager, client)
+        self._reporter = Reporter(manager, client, self.state)
         self.profiles: dict[str, Profile] = build_profiles(
             configuration,
             Handle(client, self._reporter.report, self.state.lookups, manager.metrics),
