@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 
@@ -31,6 +32,8 @@ def main() -> None:
     os.setsid()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # More than a container has: it sends files.
     options["id_count"] = _enter_namespaces(options.pop("namespaces"))
     _protect_program()
     code = _CODE.format(root=_ROOT)
