@@ -18,6 +18,7 @@ from pinnace.client.credentials import Identity
 from pinnace.client.exchange import Retries
 from pinnace.client.http import HttpTransport
 from pinnace.client.kubeconfig import Access
+from pinnace.client.mapping import NoSuchKind
 from pinnace.client.transport import Transport
 from pinnace.cluster.control_plane import ControlPlane
 from pinnace.cluster.in_process import InProcessTransport
@@ -178,7 +179,7 @@ async def _served_kinds(client: Client) -> set[Kind]:
     for kind in {row.kind for row in CONTROLLERS if row.kind is not None}:
         try:
             await client.kinds.find(kind)
-        except errors.NotFound:
+        except NoSuchKind:
             continue
         served.add(kind)
     return served
