@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pinnace.process.exposition import Histogram, Labels, Sample, render_histograms, render_samples
+from pinnace.serving.deadlines import LONG_RUNNING
 from pinnace.serving.request.call import Call
 
 _BUCKETS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60)
@@ -193,14 +194,15 @@ _VERBS = {
     "delete": "DELETE",
     "deletecollection": "DELETECOLLECTION",
     "": "CONNECT",
-    "connect": "CONNECT",
 }
 
 
 def place_of(call: CountedRequest) -> CountedPlace:
+    """Return where a request is counted. One for a stream counts as a connection, whatever its method."""
     resource = call.resource
+    verb = "CONNECT" if call.subresource in LONG_RUNNING and isinstance(call, Call) else _VERBS[call.verb]
     scope = "resource" if call.name or call.verb == "create" else "namespace" if call.namespace else "cluster"
-    return _VERBS[call.verb], resource.group, resource.version, resource.plural, call.subresource, scope
+    return verb, resource.group, resource.version, resource.plural, call.subresource, scope
 
 
 def _labels(place: CountedPlace, without: str = "") -> Labels:

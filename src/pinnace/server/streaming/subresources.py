@@ -66,7 +66,7 @@ class Streaming:
 
     async def answer(self, call: Call) -> Answer:
         """Answer the call. Raise an ApiError."""
-        call.verb = "connect"  # The metrics count it so, whatever the method.
+        call.verb = "connect"  # Admission sees this verb, whatever the method.
         match call.resource.plural, call.subresource:
             case "pods", "log":
                 return await self._log(call)
