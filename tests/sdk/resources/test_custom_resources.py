@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import warnings
 from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
@@ -250,6 +251,19 @@ def test_a_field_that_yaml_takes_for_a_boolean_is_named_at_its_definition() -> N
 
     assert [str(warning.message).partition(":")[0] for warning in warned] == ["Lamp.spec.positions.y", "Lamp.spec.on"]
     assert Path(warned[0].filename) == Path(__file__)
+
+
+def test_a_field_of_an_external_kind_may_have_a_name_that_yaml_takes_for_a_boolean() -> None:
+    class Spec(Model):
+        lit: bool = Field(default=False, alias="on")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+
+        class Lamp(CustomResource[Spec, None], group="example.com", version="v1", external=True):
+            pass
+
+    assert Lamp.declared.external
 
 
 def test_a_status_must_be_able_to_be_born_empty() -> None:

@@ -358,15 +358,16 @@ def _raise_if_invalid(resource: type[AnyResource]) -> None:
     definition = _definition(declared, [{**version_of(resource), "storage": True}], None)
     default_definition(definition)
     errs = validate_definition(cast("CustomResourceDefinition", definition), None)
-    # Groups of Kubernetes' own projects need an approval, which the owner of an external kind has.
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    for field in _yaml_booleans(schema, declared.kind.name):
+    # The names of an external kind's fields are its owner's choice.
+    for field in () if declared.external else _yaml_booleans(schema, declared.kind.name):
         warnings.warn(
             f"{field}: YAML 1.1, which kubectl reads, takes this name for a boolean, so that users must write it in "
             'quotes: give it another name on the wire, Field(alias="...")',
             YamlBoolean,
             stacklevel=_FRAMES_TO_THE_CLASS,
         )
+    # Groups of Kubernetes' own projects need an approval, which the owner of an external kind has.
     err = next((err for err in errs if not (declared.external and err.field.startswith("metadata."))), None)
     if err is not None:
         raise NotStructural(_place(err.field, declared.kind.name), err.message)
