@@ -35,6 +35,7 @@ _BUILT_IN = {
     "discovery.k8s.io": ("EndpointSlice"),
     "flowcontrol.apiserver.k8s.io": ("FlowSchema PriorityLevelConfiguration"),
     "internal.apiserver.k8s.io": ("StorageVersion"),
+    "lifecycle.k8s.io": ("EvictionRequest"),
     "networking.k8s.io": ("ClusterCIDR IPAddress Ingress IngressClass NetworkPolicy ServiceCIDR"),
     "node.k8s.io": ("RuntimeClass"),
     "policy": ("PodDisruptionBudget"),
