@@ -68,8 +68,12 @@ def test_each_type_exists_at_run_time() -> None:
     names = re.findall(r"^(?:class )?(\w+)(?:\(TypedDict|\ = TypedDict\()", stub, re.MULTILINE)
     assert len(names) > 600
     for name in names:
-        assert issubclass(getattr(typed_objects, name), dict)
-        assert getattr(pinnace.sdk.kinds, name) is getattr(typed_objects, name)
+        typed = getattr(typed_objects, name)
+        assert issubclass(typed, dict)
+        of_sdk = getattr(pinnace.sdk.kinds, name)  # A class of its own, which names its schema where it is a field.
+        assert issubclass(of_sdk, typed) and of_sdk.__name__ == name
+        assert of_sdk is getattr(pinnace.sdk.kinds, name)
+        assert getattr(of_sdk, "built_in", None) == getattr(typed, "built_in", None)
     with pytest.raises(AttributeError, match="Deploiment"):
         _ = typed_objects.Deploiment  # type: ignore[attr-defined]
 
