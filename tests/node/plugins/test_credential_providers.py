@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 from tests.node.agent.conftest import NodeInMemory, memory_node
 
 from pinnace.node.image_service import RegistryCredentials
+from pinnace.node.plugins import credential_providers
 from pinnace.node.plugins.credential_providers import CredentialProviders, matches, read_providers
 from pinnace.schema.configuration.errors import ConfigurationError
 from pinnace.testing.clock import ManualClock
@@ -122,6 +126,19 @@ async def test_a_provider_that_fails_gives_no_credentials_and_is_asked_again(
         assert await providers.find("a.example.com/x") == []
     assert message in caplog.text
     assert len(machine.requests) == 2
+
+
+async def test_a_process_that_holds_the_pipes_of_a_provider_is_not_waited_for(
+    machine: Machine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credential_providers, "_SECONDS", 1.0)
+    providers = machine.add("setsid sleep 300 & echo $! > $(dirname $0)/pid")
+    try:
+        async with asyncio.timeout(60):
+            assert await providers.find("a.example.com/x") == []
+        assert "no answer within 1 s" in caplog.text
+    finally:
+        os.kill(int((machine.programs / "pid").read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(

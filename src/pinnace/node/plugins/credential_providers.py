@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import orjson
@@ -199,44 +199,64 @@ class _CachedProvider:
         return auth
 
 
+class _Exchange(asyncio.SubprocessProtocol):
+    """The output of a program, until it has ended and its pipes are closed.
+
+    Not `asyncio.subprocess.Process`: its `wait` returns only once all pipes are closed. That never comes if the reader
+    of a pipe is paused, or if a process that has left the group holds a pipe open.
+    """
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.written = {1: bytearray(), 2: bytearray()}
+        self.is_complete: asyncio.Future[None] = loop.create_future()
+        self.has_exited: asyncio.Future[None] = loop.create_future()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if self.is_complete.done():
+            return
+        self.written[fd] += data
+        if len(self.written[fd]) > _MOST_BYTES:
+            self.is_complete.set_exception(ProviderFailed(f"it writes more than {_MOST_BYTES} bytes"))
+
+    def process_exited(self) -> None:
+        if not self.has_exited.done():
+            self.has_exited.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.is_complete.done():
+            self.is_complete.set_result(None)
+
+
 async def _run(provider: CredentialProvider, request: bytes) -> bytes:
     """Run a program, and return its output. Raise ProviderFailed or OSError."""
-    process = await asyncio.create_subprocess_exec(
+    transport, exchange = await asyncio.get_running_loop().subprocess_exec(
+        _Exchange,
         provider.program,
         *provider.args,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
         env={**os.environ, **provider.env},
         start_new_session=True,
     )
-    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    pipes = [transport.get_pipe_transport(fd) for fd in range(3)]
     try:
         async with asyncio.timeout(_SECONDS):
-            process.stdin.write(request)
-            with contextlib.suppress(ConnectionError):
-                await process.stdin.drain()
-            process.stdin.close()
-            output, errors = await asyncio.gather(_read_all(process.stdout), _read_all(process.stderr))
-            code = await process.wait()
+            stdin = cast(asyncio.WriteTransport, pipes[0])
+            stdin.write(request)
+            stdin.write_eof()
+            await exchange.is_complete
     except TimeoutError:
         raise ProviderFailed(f"no answer within {_SECONDS:.0f} s") from None
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # Also the processes that it has left.
-        await process.wait()
-    if code:
-        raise ProviderFailed(f"exit status {code}: {errors[:1024].decode(errors='replace').strip()}")
-    return output
-
-
-async def _read_all(reader: asyncio.StreamReader) -> bytes:
-    content = b""
-    while piece := await reader.read(65536):
-        content += piece
-        if len(content) > _MOST_BYTES:
-            raise ProviderFailed(f"it writes more than {_MOST_BYTES} bytes")
-    return content
+            os.killpg(transport.get_pid(), signal.SIGKILL)  # Also the processes that it has left.
+        for pipe in pipes:
+            if pipe is not None:
+                pipe.close()
+        await exchange.has_exited
+        transport.close()
+    if code := transport.get_returncode():
+        raise ProviderFailed(f"exit status {code}: {exchange.written[2][:1024].decode(errors='replace').strip()}")
+    return bytes(exchange.written[1])
 
 
 def _response_in(output: bytes, provider: CredentialProvider) -> dict[str, Any]:
