@@ -22,6 +22,8 @@ from pinnace.node.agent.volumes.volume_files import VolumeFile, write_volume
 
 _REFRESH_SECONDS = 61
 """A little more than the time after which the agent reads the objects again."""
+_MS_REMOUNT = 0x20
+"""The flag of mount(2) that changes the options of a mount."""
 _VOLUMES = ("config", "secret", "all", "info")
 
 
@@ -177,9 +179,9 @@ async def _limit_memory(node: RealNode, option: str) -> None:
     # Not mount(8): it repeats the option uid, whose number means another user there.
     call = (
         "import sys; from pinnace.node.machine import linux;"
-        "linux.mount('none', sys.argv[1], '', linux.MS_REMOUNT, sys.argv[2])"
+        "linux.mount('none', sys.argv[1], '', int(sys.argv[2]), sys.argv[3])"
     )
-    command = [*enter, sys.executable, "-c", call, str(node.directory / "runtime/memory"), option]
+    command = [*enter, sys.executable, "-c", call, str(node.directory / "runtime/memory"), str(_MS_REMOUNT), option]
     environment = {**os.environ, "PYTHONPATH": str(Path(pinnace.__file__).parents[1])}
     await asyncio.to_thread(subprocess.run, command, check=True, timeout=60, env=environment)
 
