@@ -293,8 +293,10 @@ async def running_node(
 
 
 @pytest.fixture
-async def memory_node(tmp_path: Path) -> AsyncIterator[NodeInMemory]:
-    async with running(Settings()) as cluster:
+async def memory_node(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[NodeInMemory]:
+    """A cluster and its node. `parametrize("memory_node", ["1.35"], indirect=True)` sets the version of Kubernetes."""
+    version = getattr(request, "param", "")
+    async with running(Settings(kubernetes_version=version)) as cluster:
         made = NodeInMemory(cluster, in_process_client(cluster.plane.local()), tmp_path)
         await made.start_agent()
         try:

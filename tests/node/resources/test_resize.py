@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from tests.node.agent.conftest import NodeInMemory, NodeUnderTest, RealNode
 
+from pinnace.model.errors import Forbidden
 from pinnace.model.objects import Object
 
 
@@ -49,7 +51,15 @@ async def test_a_resize_policy_asks_for_a_restart(node: RealNode) -> None:
     assert pod["metadata"]["generation"] == 2
 
 
-async def test_a_resize_beyond_the_node_is_infeasible(memory_node: NodeInMemory) -> None:
+async def test_a_resize_beyond_the_node_is_refused(memory_node: NodeInMemory) -> None:
+    await memory_node.create("greedy", "sleep 1000", container={"resources": {"requests": {"cpu": "100m"}}})
+    await memory_node.until_ready("greedy")
+    with pytest.raises(Forbidden, match="node didn't have enough allocatable resources: cpu, requested: 10000000"):
+        await _resize(memory_node, "greedy", {"requests": {"cpu": "10k"}})
+
+
+@pytest.mark.parametrize("memory_node", ["1.35"], indirect=True)
+async def test_a_resize_beyond_the_node_is_infeasible_if_the_server_admits_it(memory_node: NodeInMemory) -> None:
     await memory_node.create("greedy", "sleep 1000", container={"resources": {"requests": {"cpu": "100m"}}})
     await memory_node.until_ready("greedy")
     await _resize(memory_node, "greedy", {"requests": {"cpu": "10k"}})
