@@ -137,3 +137,17 @@ async def test_another_library_calls_with_compressed_headers_and_small_windows(s
     writer.close()
     assert statuses == {1: b"0", 3: b"0"}
     assert {Whole.decode(data[5:]).name for data in bodies.values()} == {"y" * 100}
+
+
+async def test_a_server_removes_its_own_socket_and_not_that_of_a_later_one(tmp_path: Path) -> None:
+    async with serving(tmp_path / "s"):
+        async with serving(tmp_path / "s"):
+            later = (tmp_path / "s").lstat().st_ino
+            (tmp_path / "s").rename(tmp_path / "later")
+        (tmp_path / "later").rename(tmp_path / "s")
+        assert later == (tmp_path / "s").lstat().st_ino
+    assert (tmp_path / "s").exists()
+    (tmp_path / "s").unlink()
+    async with serving(tmp_path / "s"):
+        assert (tmp_path / "s").is_socket()
+    assert not (tmp_path / "s").exists()

@@ -7,7 +7,9 @@ or with its connection, and no answer waits in memory for more than the peer's w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -57,16 +59,23 @@ class GrpcServer:
         self.tasks = Tasks(expected=())
         self.connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
+        self._path = Path()
+        self._inode = 0
 
     async def open(self, path: Path) -> None:
         """Listen on a socket of this path. Raise OSError."""
-        self._server = await asyncio.get_running_loop().create_unix_server(lambda: _Connection(self), sock=listen(path))
+        sock = listen(path)
+        self._path, self._inode = path, os.lstat(path).st_ino
+        self._server = await asyncio.get_running_loop().create_unix_server(lambda: _Connection(self), sock=sock)
 
     async def close(self) -> None:
-        """Stop listening, and end all calls and connections."""
+        """Stop listening, remove the socket unless it is that of a later server, and end all calls and connections."""
         if self._server is not None:
             self._server.close()
             self._server = None
+            with contextlib.suppress(FileNotFoundError):  # Python removes it since 3.13.
+                if os.lstat(self._path).st_ino == self._inode:
+                    os.unlink(self._path)
         for connection in list(self.connections):
             connection.close()
         await self.tasks.close()
