@@ -122,6 +122,7 @@ class Registration:
         self._written_at = self._judged_at = 0.0
         self._registered = asyncio.Event()
         self._wake = asyncio.Event()
+        self._writing = asyncio.Lock()
         self._version = ""
         self.features: Sequence[str] | None = None
         """The features that the Node declares; None where Kubernetes has no such declarations."""
@@ -158,16 +159,26 @@ class Registration:
 
     async def write_status(self) -> None:
         """Write the status if the Node does not show it. Register the node if there is no Node, or not this one."""
-        node = self._nodes.cache.get(Key("", self._name))
-        if not self._registered.is_set() or (node is None and self._nodes.is_synced):
-            await self._register()
-            self._registered.set()
-        elif node is not None:
-            await self._compare(node)
+        async with self._writing:
+            node = self._nodes.cache.get(Key("", self._name))
+            if not self._registered.is_set() or (node is None and self._nodes.is_synced):
+                await self._register()
+                self._registered.set()
+            elif node is not None:
+                await self._compare(node)
 
     async def report_pressures(self, pressures: Sequence[str]) -> None:
-        """Write the conditions of the node at once: those that are named hold."""
+        """Write the conditions of the node: those that are named hold. The Node has them when this returns.
+
+        If they cannot be written now, they are written later.
+        """
         self._pressures = list(pressures)
+        if self._registered.is_set():
+            try:
+                await self.write_status()
+                return
+            except _FAILURES as error:
+                _log.warning("the pressures of the node were not written: %s", error)
         self._wake.set()
 
     def note_devices(self) -> None:
