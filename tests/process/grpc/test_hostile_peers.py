@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
+from hpack import Encoder
 from tests.process.grpc.echoes import ECHO, Part, Whole, serving
 
 from pinnace.process.grpc import frames
 from pinnace.process.grpc.errors import CallError
-from pinnace.process.grpc.frames import FrameKind, frame
+from pinnace.process.grpc.frames import FrameKind, Setting, frame
 from pinnace.process.grpc.methods import Method, SocketChannel
+from pinnace.process.grpc.server import GrpcServer
 
 SECONDS = 30.0
 HEADS = frames.END_HEADERS | frames.END_STREAM
@@ -97,3 +100,32 @@ async def test_a_stream_that_is_not_read_ends(tmp_path: Path) -> None:
                 first = await anext(stream)
         assert first.size < 1000
         channel.close()
+
+
+async def test_a_server_keeps_little_for_a_peer_that_grants_much_and_reads_nothing(tmp_path: Path) -> None:
+    endless = Method("test.Echoes", "Count", Part, Part, streams=True)
+    sent = 0
+
+    async def count(_: Part) -> AsyncGenerator[Part, None]:
+        nonlocal sent
+        while True:
+            sent += 1
+            yield Part(name="x" * 1000)
+
+    server = GrpcServer({endless: count})
+    await server.open(tmp_path / "s")
+    _, writer = await asyncio.open_unix_connection(tmp_path / "s", limit=1)
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    head = Encoder().encode([(":method", "POST"), (":path", endless.path), ("content-type", "application/grpc")])
+    grant = (frames.LARGEST_WINDOW - frames.FIRST_WINDOW).to_bytes(4, "big")
+    writer.write(frames.PREFACE + frames.settings_frame((Setting.INITIAL_WINDOW_SIZE, frames.LARGEST_WINDOW)))
+    writer.write(frame(FrameKind.WINDOW_UPDATE, 0, 0, grant) + frame(FrameKind.HEADERS, frames.END_HEADERS, 1, head))
+    writer.write(frame(FrameKind.DATA, frames.END_STREAM, 1, frames.message_frame_data(Part().encode())))
+    before = -1
+    while not 0 < sent == before:
+        before = sent
+        for _ in range(100):
+            await asyncio.sleep(0)
+    assert sent * 1000 < 2 << 20
+    writer.close()
+    await server.close()

@@ -29,6 +29,7 @@ from pinnace.process.tasks import Tasks, contain
 Answers = Callable[[Any], Awaitable[Message]] | Callable[[Any], AsyncGenerator[Message, None]]
 """Takes a request; returns the answer, or yields the answers of a method that streams. Raises GrpcError."""
 
+_FRAMES_IN_TURN = 100
 _MOST_CALLS = 100
 _MOST_CONNECTIONS = 64
 _MOST_HELD = 4
@@ -114,8 +115,18 @@ class _Connection(asyncio.Protocol):
         self._held = 0
         """How many bytes of requests wait for their end."""
         self._alarm: asyncio.TimerHandle | None = None
+        self._has_room = asyncio.Event()
+        """Unset while the transport holds more than the peer reads: a large window lets it grant far too much."""
+        self._has_room.set()
+        self._sent = 0
 
     # asyncio.Protocol.
+
+    def pause_writing(self) -> None:
+        self._has_room.clear()
+
+    def resume_writing(self) -> None:
+        self._has_room.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -317,6 +328,10 @@ class _Connection(asyncio.Protocol):
         data = frames.message_frame_data(message)
         at = 0
         while at < len(data):
+            self._sent += 1
+            if self._sent % _FRAMES_IN_TURN == 0:
+                await asyncio.sleep(0)  # A stream of small messages must not hold the loop.
+            await self._has_room.wait()
             size = min(len(data) - at, frames.LARGEST_SENT, self._window, call.credit)
             if size <= 0:
                 call.news.clear()
