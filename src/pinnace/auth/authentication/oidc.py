@@ -200,7 +200,7 @@ class OidcTokens:
 
 
 class ClaimSource(NamedTuple):
-    """Where a claim is that is not in the token itself."""
+    """The address of a claim that is not in the token itself."""
 
     url: str
     token: str

@@ -56,7 +56,7 @@ class DeviceNode:
     path: str
     """The file on the machine, such as /dev/ttyUSB0."""
     container_path: str = ""
-    """Where the container sees it; the same path if empty."""
+    """The path in the container; that of the host if empty."""
     permissions: str = "rw"
     """Any of r (read), w (write) and m (make)."""
 
@@ -67,7 +67,7 @@ class MountedPath:
 
     path: str
     container_path: str = ""
-    """Where the container sees it; the same path if empty."""
+    """The path in the container; that of the host if empty."""
     read_only: bool = True
 
 
